@@ -1,0 +1,28 @@
+"""Algorithms: how client updates become the next global model. One file an algorithm, one line in the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fedul.config import make
+from fedul.errors import unknown
+
+if TYPE_CHECKING:
+    from fedul.algorithms.base import Algorithm
+
+ALGORITHMS = {
+    "fedavg": "fedul.algorithms.fedavg:FedAvg",
+}
+
+
+def make_algorithm(name: str, options: Mapping[str, Any]) -> Algorithm:
+    """The algorithm of this name."""
+    if name not in ALGORITHMS:
+        raise unknown("algorithm", name, ALGORITHMS)
+    module, _, kind = ALGORITHMS[name].partition(":")
+    algorithm: Algorithm = make(
+        getattr(import_module(module), kind), options, what=f"option of algorithm {name}"
+    )
+    return algorithm

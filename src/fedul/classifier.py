@@ -1,0 +1,142 @@
+"""The deliverable: a classifier with honest probabilities, for the population it was trained for or, in closed form, another.
+
+Saved as a folder of two files, `classifier.json` and `weights.safetensors`; loading runs no code from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from fedul import models
+from fedul.errors import InputError
+from fedul.federation import Scaling
+from fedul.files import read_json, read_tensors, write_json, write_tensors
+from fedul.priors import Matrix, validate
+
+FORMAT = "fedul-classifier"
+VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """Maps rows, in the form they had in the federation, to class probabilities under `prior`."""
+
+    module: nn.Module
+    model: str  # a name of the registry, or "custom"
+    classes: Sequence[str]
+    input_shape: tuple[int, ...]
+    trained_prior: Matrix  # (K,): the test prior of the federation
+    scaling: Scaling = field(default_factory=Scaling)
+    temperature: float = 1.0  # logits are divided by it
+    prior: Matrix = None  # type: ignore[assignment]  # None means the trained one
+
+    def __post_init__(self) -> None:
+        if self.prior is None:
+            object.__setattr__(self, "prior", self.trained_prior)
+
+    def predict_proba(self, inputs: ArrayLike | Tensor, batch_size: int = 1024) -> NDArray[np.float64]:
+        """Probabilities (n, K) of the classes for rows (n, ...)."""
+        rows = torch.as_tensor(np.asarray(inputs) if not isinstance(inputs, Tensor) else inputs)
+        if tuple(rows.shape[1:]) != self.input_shape:
+            if rows[:1].numel() == int(np.prod(self.input_shape)) and rows.ndim >= 2:
+                rows = rows.reshape(-1, *self.input_shape)  # e.g. flat pixels for an image model
+            else:
+                raise InputError(
+                    f"rows of shape {tuple(rows.shape[1:])}, but this classifier takes {self.input_shape}; "
+                    "give an array (rows, ...) of that shape."
+                )
+        with np.errstate(divide="ignore"):
+            shift = torch.from_numpy(np.log(self.prior) - np.log(self.trained_prior))
+        self.module.eval()
+        parts = [torch.empty(0, len(self.classes), dtype=torch.float64)]
+        first = next(self.module.parameters(), torch.empty(0))
+        with torch.inference_mode():
+            for part in torch.split(rows, batch_size):
+                logits = self.module(self.scaling(part.to(first.device)).to(first.dtype)).double().cpu()
+                parts.append(torch.softmax(logits / self.temperature + shift, dim=1))
+        probabilities = torch.cat(parts).numpy()
+        if not np.isfinite(probabilities).all():
+            row = int(np.flatnonzero(~np.isfinite(probabilities).all(axis=1))[0])
+            raise InputError(
+                f"row {row + 1} gives no finite prediction; it holds missing, infinite or huge values."
+            )
+        return probabilities
+
+    def predict(self, inputs: ArrayLike | Tensor, batch_size: int = 1024) -> NDArray[Any]:
+        """The most probable class of each row, by name (n,)."""
+        names: NDArray[Any] = np.asarray(self.classes)[self.predict_proba(inputs, batch_size).argmax(axis=1)]
+        return names
+
+    def with_prior(self, prior: ArrayLike) -> Classifier:
+        """The same classifier for a population with another class mix: posteriors times new over old prior (closed form)."""
+        vector = validate(np.atleast_2d(np.asarray(prior, dtype=float)), classes=self.classes, where="prior")[
+            0
+        ]
+        return replace(self, prior=vector)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the classifier into a folder."""
+        folder = Path(folder)
+        description = {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": self.model,
+            "classes": list(self.classes),
+            "input_shape": list(self.input_shape),
+            "scaling": {"scale": self.scaling.scale, "shift": self.scaling.shift},
+            "trained_prior": self.trained_prior.tolist(),
+            "temperature": self.temperature,
+            "prior": self.prior.tolist(),
+        }
+        # The description also stands in the weights file, under its digest: the two cannot be mixed up or altered.
+        write_tensors(folder / "weights.safetensors", dict(self.module.state_dict()), description)
+        write_json(folder / "classifier.json", description)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, module: nn.Module | None = None) -> Classifier:
+        """Reads a classifier; one with a model of the user's own needs that module too (no code is stored)."""
+        folder = Path(folder)
+        description = read_json(folder / "classifier.json")
+        if not isinstance(description, dict) or description.get("format") != FORMAT:
+            raise InputError(f"{folder}: not a classifier of fedul.")
+        if description.get("version") != VERSION:
+            raise InputError(
+                f"{folder}: written in version {description.get('version')} of the format, this program reads {VERSION}; "
+                "use the version of fedul that wrote it."
+            )
+        tensors, sealed = read_tensors(folder / "weights.safetensors")
+        if sealed != description:
+            raise InputError(
+                f"{folder}: classifier.json was altered or belongs to other weights; restore a copy."
+            )
+        shape, classes = tuple(description["input_shape"]), tuple(description["classes"])
+        if module is None:
+            if description["model"] not in models.MODELS:
+                raise InputError(
+                    f"{folder}: made with a model of its own; pass it: Classifier.load(folder, module=...)."
+                )
+            module = models.build(description["model"], shape, len(classes), seed=0)
+        try:
+            module.load_state_dict(tensors)
+        except RuntimeError:
+            raise InputError(
+                f"{folder}: the weights do not fit the model '{description['model']}'."
+            ) from None
+        return cls(
+            module,
+            description["model"],
+            classes,
+            shape,
+            np.array(description["trained_prior"]),
+            Scaling(**description["scaling"]),
+            float(description["temperature"]),
+            np.array(description["prior"]),
+        )

@@ -1,0 +1,273 @@
+"""The configuration: one typed tree, every default written once, and one way to read it from flags, TOML or JSON.
+
+A field carries its help, its choices and its range; the command line, the TOML reader and `fedul.train` all check against these.
+Nothing here imports torch, so that `fedul --help` is quick.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from fedul.errors import InputError, unknown
+
+C = TypeVar("C")
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    low: float | None = None,
+    high: float | None = None,
+    parse: Callable[[Any], Any] | None = None,
+) -> Any:
+    """A configuration field: its default, what it means, and what it may be."""
+    metadata = {"help": help, "choices": choices, "low": low, "high": high, "parse": parse}
+    return field(default=default, metadata=metadata)
+
+
+def whole_numbers(value: Any) -> tuple[int, ...]:
+    """'10' or '10,20,30' or a list, as whole numbers.
+
+    >>> whole_numbers("10,20"), whole_numbers(5)
+    ((10, 20), (5,))
+    """
+    parts = (
+        value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+    )
+    if any(isinstance(part, bool | float) for part in parts):
+        raise ValueError("whole numbers, separated by commas")
+    try:
+        return tuple(int(part) for part in parts)
+    except (TypeError, ValueError):
+        raise ValueError("whole numbers, separated by commas") from None
+
+
+def batch_rows(value: Any) -> int:
+    """A batch size; 'all' (the paper's infinity) is 0.
+
+    >>> batch_rows("all"), batch_rows("64")
+    (0, 64)
+    """
+    if value in ("all", 0):
+        return 0
+    try:
+        rows = int(value)
+    except (TypeError, ValueError):
+        rows = -1
+    if rows < 1:
+        raise ValueError("a number of rows, at least 1, or 'all'")
+    return rows
+
+
+def name_values(value: Any) -> dict[str, Any]:
+    """['mu=0.1', 'weighting=rows'] or a mapping, as a mapping; numbers become numbers.
+
+    >>> name_values(["mu=0.1", "weighting=rows"])
+    {'mu': 0.1, 'weighting': 'rows'}
+    """
+    if isinstance(value, Mapping):
+        return dict(value)
+    pairs: dict[str, Any] = {}
+    for text in [value] if isinstance(value, str) else value:
+        name, equals, setting = str(text).partition("=")
+        if not equals or not name:
+            raise ValueError("NAME=VALUE")
+        try:
+            pairs[name.strip()] = float(setting) if "." in setting or "e" in setting.lower() else int(setting)
+        except ValueError:
+            pairs[name.strip()] = setting.strip()
+    return pairs
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which research data, and how it is dealt out to clients and sets."""
+
+    data: str = option("digits", "Data set; 'fedul datasets' lists them.")
+    data_dir: str | None = option(None, "Folder with data files (default: FEDUL_DATA, then the user cache).")
+    clients: int = option(5, "Number of clients.", low=1)
+    sets: tuple[int, ...] = option(
+        (10,), "Sets a client: one number, or one for each client (10,20,30,40,50).", parse=whole_numbers
+    )
+    split: str = option(
+        "iid",
+        "How clients differ: alike; two majority classes as the paper counts them; or as its text words it.",
+        choices=("iid", "noniid", "noniid-text"),
+    )
+    prior_recipe: str = option(
+        "boosted",
+        "Random class priors: as the paper's published code draws them, or as its text says.",
+        choices=("boosted", "text"),
+    )
+    priors: str | None = option(
+        None, "CSV of class priors (client,set,CLASS...) to deal the sets by, not drawn ones."
+    )
+    prior_source: str = option(
+        "realised",
+        "Priors told to the clients: the sets' realised class shares, or the ones they were drawn with.",
+        choices=("realised", "drawn"),
+    )
+    prior_noise: float = option(0.0, "Noise EPS on the priors told to the clients (0 = exact).", low=0)
+    noise_formula: str = option(
+        "intended",
+        "Noise formula: as the paper means it, or as it is printed.",
+        choices=("intended", "printed"),
+    )
+    sets_overlap: bool = option(True, "Sets of a client may share rows (as published), or are disjoint.")
+    validation: float = option(0.2, "Share of the rows held out before sets are formed.", low=0, high=0.9)
+    test_prior: str = option(
+        "uniform", "Class mix of the test population: uniform, natural, or 'A=0.1,B=0.9' for all classes."
+    )
+    seed: int = option(0, "Seed of everything random.", low=0)
+
+    def __post_init__(self) -> None:
+        check(self)
+        if min(self.sets) < 1:
+            raise InputError("sets: a client needs at least one set.")
+        if len(self.sets) not in (1, self.clients):
+            raise InputError(
+                f"sets: {len(self.sets)} numbers for {self.clients} clients; give one, or one a client."
+            )
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How the classifier is trained."""
+
+    method: str = option("fedul", "What a client minimises.")
+    method_option: Mapping[str, Any] = option(
+        (), "A setting of the method, NAME=VALUE (repeatable).", parse=name_values
+    )
+    algorithm: str = option("fedavg", "How client updates become the next global model.")
+    algorithm_option: Mapping[str, Any] = option(
+        (), "A setting of the algorithm, NAME=VALUE (repeatable).", parse=name_values
+    )
+    model: str = option(
+        "auto", "linear, mlp, small-cnn, paper-cnn, resnet18, auto, or package.module:factory."
+    )
+    start_weights: str | None = option(None, "Safetensors file with weights to start from.")
+    rounds: int = option(30, "Global rounds.", low=1)
+    epochs: int = option(1, "Local epochs a round (the paper's E).", low=1)
+    batch_size: int = option(32, "Rows a local step, or 'all'.", parse=batch_rows)
+    optimizer: str = option("adam", "Local optimiser, made anew every round.", choices=("adam", "sgd"))
+    learning_rate: float = option(3e-3, "Local step size.", low=0)
+    momentum: float = option(0.0, "Momentum of sgd.", low=0, high=0.999)
+    l1: float = option(0.0, "Weight of the L1 penalty.", low=0)
+    augment: str = option(
+        "none", "Random changes to training images.", choices=("none", "rotate", "flip-crop")
+    )
+    participation: float = option(1.0, "Share of the clients that take part in a round.", low=1e-9, high=1)
+    select: str = option(
+        "held-out",
+        "Which round is delivered: lowest held-out loss (needs no label), lowest labelled error, or the last.",
+        choices=("held-out", "validation-error", "last"),
+    )
+    evaluate_every: int = option(
+        1, "Measure the test error every N rounds, where labels exist (0 = at the end).", low=0
+    )
+    checkpoint_every: int = option(0, "Write a checkpoint every N rounds (0 = when 2 s have passed).", low=0)
+    device: str = option("auto", "Where to compute: auto takes a GPU if there is one.")
+    threads: int = option(0, "Threads for arithmetic (0 = one for small networks, else all cores).", low=0)
+    seed: int = option(0, "Seed of everything random.", low=0)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+def make(kind: type[C], values: Mapping[str, Any], *, what: str = "option") -> C:
+    """A configuration from names and values; unknown names are refused with the nearest known one.
+
+    >>> make(TrainConfig, {"rounds": "3"}).rounds
+    3
+    >>> make(TrainConfig, {"rouns": 3})
+    Traceback (most recent call last):
+    fedul.errors.InputError: unknown option 'rouns': did you mean 'rounds'? ...
+    """
+    known = {f.name for f in fields(kind) if "help" in f.metadata}  # type: ignore[arg-type]
+    plain = {name.replace("-", "_"): value for name, value in values.items()}
+    for name in plain:
+        if name not in known:
+            raise unknown(what, name, known)
+    return kind(**plain)
+
+
+def check(config: Any) -> None:
+    """Brings every field of a frozen configuration to its type, and refuses what is out of range."""
+    hints = get_type_hints(type(config))
+    for f in fields(config):
+        if "help" not in f.metadata:
+            continue
+        value = _coerced(f, hints[f.name], getattr(config, f.name))
+        object.__setattr__(config, f.name, value)
+
+
+def _coerced(f: Field[Any], hint: Any, value: Any) -> Any:
+    name, meta = f.name.replace("_", "-"), f.metadata
+    if value is None and type(None) in get_args(hint):
+        return None
+    if parse := meta.get("parse"):
+        try:
+            return parse(value)
+        except ValueError as problem:
+            raise InputError(f"{name}: expected {problem}, got '{value}'.") from None
+    kind = next(t for t in get_args(hint) if t is not type(None)) if _is_optional(hint) else hint
+    value = _as(kind, value, name)
+    if meta.get("choices") and value not in meta["choices"]:
+        raise InputError(f"{name}: '{value}' is not one of {', '.join(meta['choices'])}.")
+    low, high = meta.get("low"), meta.get("high")
+    if low is not None and not value >= low:
+        raise InputError(f"{name}: must be at least {low:g}, got {value:g}.")
+    if high is not None and not value <= high:
+        raise InputError(f"{name}: must be at most {high:g}, got {value:g}.")
+    return value
+
+
+def _is_optional(hint: Any) -> bool:
+    return get_origin(hint) in (Union, types.UnionType)
+
+
+def _as(kind: type[Any], value: Any, name: str) -> Any:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if kind not in words:
+        return value
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+    elif kind is str:
+        if isinstance(value, str) and value:
+            return value
+    elif not isinstance(value, bool):
+        try:
+            number = kind(value)
+            if number == number and abs(number) != float("inf") and (kind is float or number == float(value)):
+                return number
+        except (TypeError, ValueError, OverflowError):
+            pass
+    raise InputError(f"{name}: expected {words[kind]}, got '{value}'.")
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """The configuration as JSON-able values."""
+    values = {f.name: getattr(config, f.name) for f in fields(config)}
+    return {
+        k: list(v) if isinstance(v, tuple) else dict(v) if isinstance(v, Mapping) else v
+        for k, v in values.items()
+    }
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    """The options of a TOML file, by name."""
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; --config takes a TOML file.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise InputError(f"{path}: not a readable TOML file ({problem}).") from None

@@ -1,0 +1,200 @@
+"""Deals labelled research data out to clients and unlabeled sets, as the paper's benchmark does.
+
+Lu et al., ICLR 2022, section 4.1 and appendix D. Rows for validation are split off before sets are formed; labels end up in a
+`Truth`, beside the `Federation`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedul import priors as prior_tools
+from fedul.config import DataConfig
+from fedul.data.priors_table import read_priors
+from fedul.data.source import LabelledData
+from fedul.errors import InputError
+from fedul.federation import Federation, Labels, Rows, Study, Truth, UnlabeledSets
+from fedul.priors import Matrix
+from fedul.randomness import numpy_generator
+
+Index = NDArray[np.int64]
+
+
+def deal(data: LabelledData, config: DataConfig) -> Study:
+    """A study: clients with unlabeled sets, and the truth of every row beside them."""
+    classes, seed = len(data.classes), config.seed
+    names = [f"client-{c + 1}" for c in range(config.clients)]
+    given = read_priors(config.priors, names, data.classes) if config.priors else None
+    sets = config.sets if len(config.sets) > 1 else config.sets * config.clients
+
+    # One permutation decides what is held out, so that no row is in a training set and in a held-out one.
+    order = numpy_generator(seed, "validation").permutation(len(data.train_labels))
+    held = round(config.validation * len(order))
+    pools = {
+        "train": split_clients(data.train_labels, order[held:], config),
+        "held-out": split_clients(data.train_labels, order[:held], config),
+    }
+    clients, train_labels, held_labels = [], {}, {}
+    for c, name in enumerate(names):
+        if given is not None:
+            drawn = given[name]
+        else:
+            drawn = prior_tools.sample(
+                config.prior_recipe, sets[c], classes, numpy_generator(seed, "priors", name)
+            )
+        dealt = {
+            part: deal_sets(
+                data.train_labels, pool[c], drawn, config, numpy_generator(seed, part, name), name
+            )
+            for part, pool in pools.items()
+        }
+        train, realised = dealt["train"].rows, dealt["train"].shares
+        told = realised if config.prior_source == "realised" else drawn
+        if config.prior_noise or config.noise_formula == "printed":
+            noise = numpy_generator(seed, "noise", name)
+            told = prior_tools.perturb(told, config.prior_noise, noise, formula=config.noise_formula)
+        held_out = dealt["held-out"].rows
+        clients.append(UnlabeledSets(name, data.train_inputs, train, held_out, told))
+        train_labels[name] = data.train_labels[train.index.numpy()]
+        held_labels[name] = data.train_labels[held_out.index.numpy()]
+
+    test, prior = _test_population(data, config)
+    federation = Federation(clients, data.classes, prior, data.scaling)
+    truth = Truth(
+        test_inputs=data.test_inputs[torch.from_numpy(test)],
+        test_labels=data.test_labels[test],
+        test_clients=np.arange(len(test), dtype=np.int64) % config.clients,
+        train_labels=train_labels,
+        held_out_labels=held_labels,
+    )
+    return Study(federation, truth)
+
+
+def split_clients(labels: Labels, rows: Index, config: DataConfig) -> list[Index]:
+    """The rows each client gets, no row twice: equal shares (iid), or mixes with two majority classes a client."""
+    if config.split == "iid":
+        return [np.sort(part) for part in np.array_split(rows, config.clients)]
+    classes = int(labels.max()) + 1
+    remaining = [rows[labels[rows] == k] for k in range(classes)]
+    parts = []
+    for c in range(config.clients):
+        mix = client_mix(config.split, c, classes, numpy_generator(config.seed, "client mix", c))
+        taken = []
+        for k in range(classes):
+            # A class that runs out leaves later clients with less of it, as in the appendix's table of counts.
+            count = int(mix[k] * (len(rows) // config.clients))
+            taken.append(remaining[k][:count])
+            remaining[k] = remaining[k][count:]
+        parts.append(np.sort(np.concatenate(taken)))
+    return parts
+
+
+def client_mix(split: str, client: int, classes: int, generator: np.random.Generator) -> Matrix:
+    """The class mix of a non-iid client: two majority classes (client number 0 has classes 0 and 1), the rest minorities.
+
+    `noniid` follows the appendix's counts, about 47 % for a majority and 0.6 % for a minority class of ten; `noniid-text` follows
+    the text: a majority class has 15-25 %, a minority class less than 8 %.
+    """
+    majority = [(2 * client) % classes, (2 * client + 1) % classes]
+    if split == "noniid":
+        mix = generator.uniform(0.45, 0.55, classes)
+        mix[majority] *= 80
+        shares: Matrix = mix / mix.sum()
+        return shares
+    for _ in range(1000):
+        mix = generator.uniform(0.9, 1.1, classes)
+        mix[majority] = 0
+        large = generator.uniform(0.15, 0.25, 2)
+        mix *= (1 - large.sum()) / mix.sum()
+        if mix.max() < 0.08:
+            mix[majority] = large
+            return mix
+    raise InputError(
+        f"split noniid-text: minority classes under 8 % cannot be had with {classes} classes; use noniid."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class DealtSets:
+    """Rows dealt into sets, and the class shares that came out."""
+
+    rows: Rows
+    shares: Matrix  # (M, K)
+
+
+def deal_sets(
+    labels: Labels, pool: Index, priors: Matrix, config: DataConfig, generator: np.random.Generator, name: str
+) -> DealtSets:
+    """Sets of equal size drawn from a client's pool by the priors, until a class of the pool runs out.
+
+    Overlapping sets each draw from the whole pool, without replacement within a set; disjoint ones use it up.
+    """
+    sets, classes = priors.shape
+    size = len(pool) // sets
+    if size == 0 and len(pool):
+        raise InputError(
+            f"{name}: {len(pool)} rows cannot fill {sets} sets; use fewer sets or fewer clients."
+        )
+    by_class = [generator.permutation(pool[labels[pool] == k]) for k in range(classes)]
+    parts, numbers, shares = [], [], np.zeros((sets, classes))
+    for m in range(sets):
+        wanted = generator.multinomial(size, priors[m])
+        available = np.array([len(rows) for rows in by_class])
+        if config.prior_source == "drawn" and (wanted > available).any():
+            k = int(np.argmax(wanted - available))
+            raise InputError(
+                f"prior-source drawn: {name} runs out of class {k} in set {m + 1} ({available[k]} rows left, {wanted[k]} "
+                "wanted), so the drawn priors would be wrong; use realised priors, fewer sets, or the iid split."
+            )
+        counts = np.minimum(wanted, available)
+        for k in range(classes):
+            if config.sets_overlap:
+                parts.append(generator.choice(by_class[k], counts[k], replace=False))
+            else:
+                parts.append(by_class[k][: counts[k]])
+                by_class[k] = by_class[k][counts[k] :]
+        numbers.append(np.full(counts.sum(), m))
+        shares[m] = counts / max(counts.sum(), 1)
+    index = np.concatenate(parts).astype(np.int64)
+    return DealtSets(Rows(torch.from_numpy(index), torch.from_numpy(np.concatenate(numbers))), shares)
+
+
+def _test_population(data: LabelledData, config: DataConfig) -> tuple[Index, Matrix]:
+    """Test rows drawn so that their class mix is the test prior, as many as there are."""
+    counts = np.bincount(data.test_labels, minlength=len(data.classes))
+    if config.test_prior == "natural":
+        return np.arange(len(data.test_labels)), counts / counts.sum()
+    prior = parse_test_prior(config.test_prior, tuple(data.classes))
+    total = np.floor((counts / prior).min() + 1e-9)
+    generator = numpy_generator(config.seed, "test")
+    chosen = [
+        generator.permutation(np.flatnonzero(data.test_labels == k))[: max(1, round(total * prior[k]))]
+        for k in range(len(prior))
+    ]
+    return generator.permutation(np.concatenate(chosen)), prior
+
+
+def parse_test_prior(text: str, classes: tuple[str, ...]) -> Matrix:
+    """'uniform' or 'A=0.1,B=0.9' as a vector over the classes."""
+    if text == "uniform":
+        return np.full(len(classes), 1 / len(classes))
+    shares: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = part.rpartition("=")
+        if not equals or name.strip() not in classes or name.strip() in shares:
+            raise InputError(
+                f"test-prior: '{part.strip()}' is not CLASS=SHARE with a class of {', '.join(classes)}; "
+                "give uniform, natural, or a share for every class."
+            )
+        shares[name.strip()] = value
+    if missing := [name for name in classes if name not in shares]:
+        raise InputError(f"test-prior: no share for class '{missing[0]}'; give one for every class.")
+    try:
+        vector = [float(shares[name]) for name in classes]
+    except ValueError:
+        raise InputError(f"test-prior: '{text}' has a share that is not a number.") from None
+    return prior_tools.validate_test_prior(vector, classes, where="test-prior")

@@ -1,0 +1,1 @@
+"""Evaluation: with the truth of research data (error)."""

@@ -1,0 +1,45 @@
+"""Figures that need true labels, and so exist for research data only."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedul.federation import Federation, Labels, Scaling, Truth
+
+
+def test_error(module: nn.Module, truth: Truth, scaling: Scaling) -> tuple[float, float]:
+    """Share of wrong predictions over the pooled test rows, and averaged over the clients' test sets as the paper does."""
+    wrong = predictions(module, truth.test_inputs, scaling) != truth.test_labels
+    clients = np.unique(truth.test_clients)
+    return float(wrong.mean()), float(np.mean([wrong[truth.test_clients == c].mean() for c in clients]))
+
+
+test_error.__test__ = False  # type: ignore[attr-defined]  # not a test, whatever pytest thinks of its name
+
+
+def validation_error(module: nn.Module, federation: Federation, truth: Truth) -> float:
+    """Share of wrong predictions over all clients' held-out rows: labelled model selection, as the paper does it."""
+    wrong = rows = 0
+    for client in federation.clients:
+        labels = truth.held_out_labels[client.name]
+        found = predictions(module, client.inputs, federation.scaling, client.held_out.index)
+        wrong += int((found != labels).sum())
+        rows += len(labels)
+    return wrong / max(rows, 1)
+
+
+@torch.inference_mode()
+def predictions(
+    module: nn.Module, inputs: Tensor, scaling: Scaling, index: Tensor | None = None, batch_size: int = 1024
+) -> Labels:
+    """The most probable class (n,) of the rows, or of those at `index`."""
+    module.eval()
+    device = next((p.device for p in module.parameters()), inputs.device)
+    rows = torch.arange(len(inputs)) if index is None else index
+    found: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    for part in torch.split(rows, batch_size):
+        found.append(module(scaling(inputs[part].to(device))).argmax(1).cpu().numpy())
+    return np.concatenate(found)

@@ -1,0 +1,120 @@
+"""Files that are either whole or not there: written to a temporary name, synced, renamed; read back with a check.
+
+Tensors are stored as safetensors with a digest over names, bytes and notes, so that a cut or altered file is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedul.errors import InputError, WorldError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TEMPORARY = ".writing-"
+"""Prefix of files that are being written; whoever finds one may delete it."""
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file as a whole: on any failure the old content stays and nothing else is left behind."""
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as problem:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise WorldError(
+            f"could not write {path}: {problem.strerror or problem}; what was there before is intact."
+        ) from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value as indented JSON."""
+    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Reads JSON; an InputError says what is wrong with the file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file.") from None
+    except (OSError, ValueError) as problem:
+        raise InputError(f"{path}: not a readable JSON file ({problem}).") from None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Deletes what an interrupted write left behind."""
+    for leftover in folder.glob(f"**/{TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            leftover.unlink()
+
+
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """sha256 over tensors, names sorted, raw bytes; for weights this is `weights_sha256`."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).numpy().data)
+    return digest.hexdigest()
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
+    """Writes tensors and notes (JSON-able) into one safetensors file, with a digest over both."""
+    from safetensors.torch import save
+
+    text = json.dumps(notes, sort_keys=True, allow_nan=False)
+    flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_bytes(path, save(flat, {"notes": text, "digest": _digest(text, flat)}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Reads what `write_tensors` wrote; a file that is cut, altered or foreign is refused."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError) as problem:
+        raise InputError(f"{path}: damaged or cut short ({problem}); delete it or restore a copy.") from None
+    notes = header.get("notes", "")
+    if header.get("digest") != _digest(notes, tensors):
+        raise InputError(
+            f"{path}: altered since it was written (its digest does not match); delete it or restore a copy."
+        )
+    return tensors, json.loads(notes)
+
+
+def _digest(notes: str, tensors: Mapping[str, Tensor]) -> str:
+    return hashlib.sha256((notes + tensors_digest(tensors)).encode()).hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    # The rename itself must survive a power cut; not every system lets a folder be synced.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

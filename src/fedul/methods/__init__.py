@@ -1,0 +1,32 @@
+"""Methods: what a client minimises. One file a method, one line in the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fedul.config import make
+from fedul.errors import unknown
+
+if TYPE_CHECKING:
+    from fedul.federation import Truth
+    from fedul.methods.base import Method
+
+METHODS = {
+    "fedul": "fedul.methods.fedul:FedUL",
+    "supervised": "fedul.methods.supervised:Supervised",
+}
+
+
+def make_method(name: str, options: Mapping[str, Any], truth: Truth | None = None, seed: int = 0) -> Method:
+    """The method of this name; only one that has a field for it is given the truth."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    module, _, kind = METHODS[name].partition(":")
+    method: Any = make(getattr(import_module(module), kind), options, what=f"option of method {name}")
+    names = {f.name for f in fields(method)}
+    extra: dict[str, Any] = {"truth": truth, "seed": seed}
+    made: Method = replace(method, **{key: value for key, value in extra.items() if key in names})
+    return made

@@ -1,0 +1,104 @@
+"""What a method is: it turns a client's rows into steps, and a step into a loss. It knows nothing of algorithms or engines.
+
+Chance is kept apart from arithmetic: `Task.plan` draws everything random of a local epoch beforehand, and `Method.loss` is a pure
+function of a prediction function and a step. So a loop over clients, clients stacked into one computation and a remote
+site all compute the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedul.federation import Federation, Scaling, UnlabeledSets
+from fedul.methods import augment as augmentation
+
+Predict = Callable[[Tensor], Tensor]
+"""From inputs (n, ...) to logits (n, K), with some weights."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The rows of one local step, and what the method's loss wants to know about each of them."""
+
+    inputs: Tensor  # (n, ...)
+    targets: Mapping[str, Tensor]  # each (n, ...)
+    weight: Tensor | None = None  # (n,), summing to one; None means all rows count the same
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of one value a row; losses use this and no other, so that padded rows can weigh nothing."""
+        return values.mean() if self.weight is None else (values * self.weight).sum()
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A client's work under a method: some of its rows, and the targets of any of them."""
+
+    inputs: Tensor  # (N, ...)
+    index: Tensor  # (n,): the rows to train on
+    targets: Callable[[Tensor], Mapping[str, Tensor]]  # positions in `index` -> targets of these rows
+    scaling: Scaling
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def plan(self, generator: torch.Generator, batch_size: int = 0, augment: str = "none") -> Plan:
+        """One pass over the rows in random order, with everything random drawn; batch size 0 means all rows at once."""
+        rows = len(self.index)
+        order = torch.randperm(rows, generator=generator).to(self.index.device)
+        size = batch_size or rows
+        cuts = list(range(size, rows, size))
+        # A last step of one row would break batch norm, whose variance needs two: it joins the step before.
+        if cuts and rows - cuts[-1] == 1:
+            cuts.pop()
+        changes = augmentation.draw(augment, rows, generator).to(self.index.device)
+        return Plan(self, order.tensor_split(cuts), changes.tensor_split(cuts), augment)
+
+    def in_order(self, batch_size: int) -> Iterator[Step]:
+        """All rows in their own order, for evaluation."""
+        for at in torch.split(torch.arange(len(self.index), device=self.index.device), batch_size):
+            yield self.step(at)
+
+    def step(self, at: Tensor) -> Step:
+        """The rows at these positions."""
+        return Step(self.scaling(self.inputs[self.index[at]]), self.targets(at))
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The steps of one local epoch, everything random already drawn; a step's rows are gathered when it is asked for."""
+
+    task: Task
+    positions: Sequence[Tensor]
+    changes: Sequence[Tensor]
+    augment: str
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __iter__(self) -> Iterator[Step]:
+        for at, changes in zip(self.positions, self.changes, strict=True):
+            step = self.task.step(at)
+            if self.augment != "none":
+                step = Step(augmentation.apply(self.augment, step.inputs, changes), step.targets)
+            yield step
+
+
+class Method(Protocol):
+    """What a client minimises."""
+
+    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
+        """The client's work."""
+        ...
+
+    def labels_used(self, federation: Federation) -> int:
+        """How many rows' labels it looks at; 0 for all but the supervised one."""
+        ...
+
+    def loss(self, predict: Predict, step: Step) -> Tensor:
+        """A scalar; pure in the weights behind `predict` and the step."""
+        ...

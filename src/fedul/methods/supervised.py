@@ -1,0 +1,80 @@
+"""Supervised learning with the labels of all rows or of a share of them: the bound, and the paper's "FedAvg 10%".
+
+McMahan et al., AISTATS 2017, with cross-entropy on z + log(s / pi), where s is the client's own class mix: plain cross-entropy
+would learn each client's mix, and clients that differ would pull apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedul.config import check, option
+from fedul.errors import InputError
+from fedul.federation import Federation, Labels, Truth, UnlabeledSets, float_type
+from fedul.methods.base import Predict, Step, Task
+from fedul.randomness import numpy_generator
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """Minimise cross-entropy on true labels, corrected for the client's class mix."""
+
+    labels: float = option(1.0, "Share of the rows whose label is known.", low=1e-6, high=1)
+    truth: Truth | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
+        device = client.inputs.device
+        known = self.known(client)
+        labels = self._labels(client)[known]
+        mix = np.bincount(labels, minlength=len(federation.classes)) / len(labels)
+        with np.errstate(
+            divide="ignore"
+        ):  # a class without a labelled row: -inf, that is, never predicted here
+            shift = np.log(mix) - np.log(federation.test_prior)
+        label = torch.from_numpy(labels).to(device)
+        offset = torch.from_numpy(shift).to(device, float_type(client.inputs))
+
+        def targets(at: Tensor) -> Mapping[str, Tensor]:
+            return {"label": label[at], "offset": offset.expand(len(at), -1)}
+
+        return Task(
+            client.inputs, client.train.index[torch.from_numpy(known)].to(device), targets, federation.scaling
+        )
+
+    def loss(self, predict: Predict, step: Step) -> Tensor:
+        logits = predict(step.inputs) + step.targets["offset"]
+        return step.mean(functional.cross_entropy(logits, step.targets["label"], reduction="none"))
+
+    def known(self, client: UnlabeledSets) -> Labels:
+        """Positions of the training rows whose label is known; a row that is in several sets counts as one."""
+        index = client.train.index.numpy()
+        distinct = np.unique(index)
+        count = max(1, round(self.labels * len(distinct)))
+        chosen = numpy_generator(self.seed, "labels", client.name).permutation(distinct)[:count]
+        return np.flatnonzero(np.isin(index, chosen))
+
+    def labels_used(self, federation: Federation) -> int:
+        """Number of distinct rows whose label the federation uses."""
+        rows = {
+            (c.inputs.data_ptr(), int(i))
+            for c in federation.clients
+            for i in c.train.index.numpy()[self.known(c)]
+        }
+        return len(rows)
+
+    def _labels(self, client: UnlabeledSets) -> Labels:
+        if self.truth is None:
+            raise InputError(
+                "method supervised: needs the labels of a study; this federation has none. Use method fedul."
+            )
+        return self.truth.train_labels[client.name]

@@ -1,0 +1,150 @@
+"""A run is a folder: config.json, metrics.jsonl (a line a round), checkpoint/ (to go on from), model/ (the selected round).
+
+Every file is whole or not there, so a run that is killed at any moment can be resumed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedul.classifier import Classifier
+from fedul.errors import InputError
+from fedul.files import read_json, read_tensors, remove_leftovers, write_bytes, write_json, write_tensors
+
+FORMAT = "fedul-run"
+VERSION = 1
+MAY_CHANGE = {"rounds", "checkpoint_every", "evaluate_every", "threads", "device", "data_dir"}
+"""Settings of the training that a resumed run may change: they do not alter the rounds already done."""
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """All that a run needs to go on: the last round, the best so far, and the figures of every round."""
+
+    round: int
+    weights: Mapping[str, Tensor]
+    server: Mapping[str, Tensor]
+    selected: Mapping[str, Tensor]
+    selected_round: int
+    selected_score: float
+    history: Sequence[Mapping[str, Any]]
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def open(self, config: Mapping[str, Any], *, resume: bool) -> State | None:
+        """Makes the folder ready for this run and returns the state to go on from, if there is one.
+
+        A folder that holds something else is refused, and nothing in it is touched.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path}: is a file; --out takes a folder.")
+        stored = self.stored_config()
+        if stored is None:
+            write_json(self.path / "config.json", {"format": FORMAT, "version": VERSION, **config})
+            return None
+        difference = _difference(stored, config)
+        if difference:
+            raise InputError(f"{self.path}: holds a different run ({difference}); choose another --out.")
+        if not resume:
+            raise InputError(
+                f"{self.path}: already holds this run; add --resume to go on with it, or choose another --out."
+            )
+        remove_leftovers(self.path)
+        return self._load_state()
+
+    def stored_config(self) -> dict[str, Any] | None:
+        """The configuration of the run in the folder; None if there is no run yet."""
+        file = self.path / "config.json"
+        if not file.exists():
+            try:
+                others = [p.name for p in self.path.iterdir()] if self.path.is_dir() else []
+            except OSError as problem:
+                raise InputError(f"{self.path}: cannot be read ({problem.strerror}).") from None
+            if any(not name.startswith(".") for name in others):
+                raise InputError(f"{self.path}: is not empty and not a run of fedul; choose another --out.")
+            return None
+        stored = read_json(file)
+        if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+            raise InputError(f"{self.path}: config.json is not of a run of fedul; choose another --out.")
+        if stored.get("version") != VERSION:
+            raise InputError(
+                f"{self.path}: written by another version of fedul (format {stored.get('version')}); choose another --out."
+            )
+        return {key: value for key, value in stored.items() if key not in ("format", "version")}
+
+    def save_state(self, state: State) -> None:
+        """Writes the checkpoint, in one file, then the figures for people to read."""
+        tensors = {
+            f"{part}/{name}": tensor
+            for part, group in (
+                ("weights", state.weights),
+                ("server", state.server),
+                ("selected", state.selected),
+            )
+            for name, tensor in group.items()
+        }
+        notes = {
+            "round": state.round,
+            "selected_round": state.selected_round,
+            "selected_score": state.selected_score,
+            "history": list(state.history),
+        }
+        write_tensors(self.path / "checkpoint" / "state.safetensors", tensors, notes)
+        lines = "".join(json.dumps(line) + "\n" for line in state.history)
+        write_bytes(self.path / "metrics.jsonl", lines.encode())
+
+    def save_classifier(self, classifier: Classifier) -> None:
+        """Writes the classifier of the selected round."""
+        classifier.save(self.path / "model")
+
+    def load_classifier(self) -> Classifier:
+        """Reads the classifier of a finished run (or of a bare model folder)."""
+        for folder in (self.path / "model", self.path):
+            if (folder / "classifier.json").exists():
+                return Classifier.load(folder)
+        raise InputError(
+            f"{self.path}: no classifier in it; give the folder of a finished run ('fedul train --out')."
+        )
+
+    def _load_state(self) -> State | None:
+        file = self.path / "checkpoint" / "state.safetensors"
+        if not file.exists():
+            return None
+        tensors, notes = read_tensors(file)
+        groups: dict[str, dict[str, Tensor]] = {"weights": {}, "server": {}, "selected": {}}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition("/")
+            groups[part][rest] = tensor
+        return State(
+            notes["round"],
+            groups["weights"],
+            groups["server"],
+            groups["selected"],
+            notes["selected_round"],
+            notes["selected_score"],
+            notes["history"],
+        )
+
+
+def _difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """The first setting in which two configurations differ, in words; empty if none does."""
+    for section in sorted(set(stored) | set(config)):
+        old, new = stored.get(section), config.get(section)
+        if isinstance(old, dict) and isinstance(new, dict):
+            for key in sorted(set(old) | set(new)):
+                if key not in MAY_CHANGE and old.get(key) != new.get(key):
+                    return f"{key.replace('_', '-')} is {old.get(key)} there, {new.get(key)} here"
+        elif old != new and section != "software":
+            return f"{section.replace('_', ' ')} differs"
+    return ""

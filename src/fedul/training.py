@@ -1,0 +1,331 @@
+"""`fedul.train`: the one entry that puts the parts together. Data, method, algorithm and engine meet here and nowhere else."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from fedul import __version__, models
+from fedul.algorithms import make_algorithm
+from fedul.algorithms.base import Update, Weights
+from fedul.classifier import Classifier
+from fedul.config import TrainConfig, make, plain
+from fedul.engines.inprocess import Engine, InProcess, load_weights, weights_of
+from fedul.errors import FedulError, InputError
+from fedul.evaluation.with_truth import test_error, validation_error
+from fedul.federation import Federation, Study, Truth, identifiability
+from fedul.files import tensors_digest
+from fedul.methods import make_method
+from fedul.methods.fedul import TEMPERATURES
+from fedul.randomness import torch_generator
+from fedul.runs import RunFolder, State
+
+CHECKPOINT_SECONDS = 2.0
+"""Without --checkpoint-every, the time that passes between two checkpoints."""
+
+
+class Reporter(Protocol):
+    """Whoever watches a run."""
+
+    def warn(self, sentence: str) -> None: ...
+
+    def round(self, figures: Mapping[str, Any], rounds: int) -> None: ...
+
+
+class Quiet:
+    """Shows no progress; warnings are Python's own."""
+
+    def warn(self, sentence: str) -> None:
+        warnings.warn(sentence, stacklevel=3)
+
+    def round(self, figures: Mapping[str, Any], rounds: int) -> None:
+        pass
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a training run came to."""
+
+    classifier: Classifier
+    history: Sequence[Mapping[str, Any]]  # the figures of every round
+    selected_round: int
+    validation_loss: float | None  # held-out -log Q of the selected round, at its best temperature
+    test_error: float | None  # of the selected round, over the pooled test rows; None without truth
+    test_error_clients: float | None  # averaged over the clients' test sets, as the paper's tables do
+    weights_sha256: str  # of the last round
+    labels_used: int
+    folder: Path | None
+
+    def summary(self) -> dict[str, Any]:
+        """The run in a few figures, as `fedul train --json` prints them."""
+        return {
+            "run": None if self.folder is None else str(self.folder),
+            "rounds": len(self.history),
+            "selected_round": self.selected_round,
+            "test_error": self.test_error,
+            "test_error_clients": self.test_error_clients,
+            "validation_loss": self.validation_loss,
+            "labels_used": self.labels_used,
+            "weights_sha256": self.weights_sha256,
+        }
+
+
+def train(
+    data: Federation | Study,
+    *,
+    model: str | nn.Module | Callable[[tuple[int, ...], int], nn.Module] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    reporter: Reporter | None = None,
+    **settings: Any,
+) -> Run:
+    """Trains a classifier across the clients of a federation.
+
+    `settings` are the fields of `fedul.TrainConfig` (rounds, method, algorithm, learning_rate, ...). With `out` the run is kept in
+    a folder and can be resumed; `force` trains even where the class priors cannot tell the classes apart.
+    """
+    federation, truth = (data.federation, data.truth) if isinstance(data, Study) else (data, None)
+    if isinstance(model, str):
+        settings["model"] = model
+    config = make(TrainConfig, settings)
+    reporter = reporter or Quiet()
+    try:
+        for sentence in identifiability(federation):
+            reporter.warn(sentence)
+    except InputError as problem:
+        if not force:
+            raise
+        reporter.warn(str(problem))
+    parts = _Parts.put_together(federation, truth, config, config.model if model is None else model)
+
+    folder = None if out is None else RunFolder(out)
+    origin = data.origin if isinstance(data, Study) else {}
+    state = None
+    if folder is not None:
+        state = folder.open(_record(federation, origin, config, parts.model_name), resume=resume)
+    with _threads(config.threads or _good_threads(parts.module)):
+        state = _rounds(parts, config, state, folder, reporter)
+        return _finish(parts, state, folder)
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What a run is made of."""
+
+    federation: Federation
+    truth: Truth | None
+    module: nn.Module
+    model_name: str
+    method: Any
+    algorithm: Any
+    engine: Engine
+
+    @classmethod
+    def put_together(
+        cls, federation: Federation, truth: Truth | None, config: TrainConfig, model: Any
+    ) -> _Parts:
+        if config.select == "validation-error" and truth is None:
+            raise InputError(
+                "select validation-error: needs labels, and this federation has none; use held-out."
+            )
+        if config.select != "last" and not any(len(c.held_out) for c in federation.clients):
+            raise InputError(
+                f"select {config.select}: no client has held-out rows; hold some out, or use select last."
+            )
+        name = models.resolve(model, federation.input_shape) if isinstance(model, str) else "custom"
+        module = models.build(
+            name if isinstance(model, str) else model,
+            federation.input_shape,
+            len(federation.classes),
+            config.seed,
+        )
+        if config.start_weights:
+            models.load_start_weights(module, config.start_weights)
+        method = make_method(config.method, config.method_option, truth, config.seed)
+        algorithm = make_algorithm(config.algorithm, config.algorithm_option)
+        device = _device(config.device)
+        module.to(device)
+        federation = _on_device(federation, device)
+        engine = InProcess(federation, method, module, config)
+        return cls(federation, truth, module, name, method, algorithm, engine)
+
+
+def _rounds(
+    parts: _Parts, config: TrainConfig, state: State | None, folder: RunFolder | None, reporter: Reporter
+) -> State:
+    """All rounds from the state on; the result does not depend on where it was taken up."""
+    if state is None:
+        weights = {name: tensor.clone() for name, tensor in weights_of(parts.module).items()}
+        state = State(0, weights, parts.algorithm.initial_state(weights), weights, 0, math.inf, [])
+    for line in state.history:
+        reporter.round(line, config.rounds)
+    names = sorted(client.name for client in parts.federation.clients)
+    written = time.monotonic()
+    while state.round < config.rounds:
+        state = _next_round(parts, config, state, names)
+        reporter.round(state.history[-1], config.rounds)
+        every, last = config.checkpoint_every, state.round == config.rounds
+        due = state.round % every == 0 if every else time.monotonic() - written > CHECKPOINT_SECONDS
+        if folder is not None and (due or last):
+            folder.save_state(state)
+            written = time.monotonic()
+    return state
+
+
+def _next_round(parts: _Parts, config: TrainConfig, state: State, names: Sequence[str]) -> State:
+    number = state.round + 1
+    started = time.monotonic()
+    updates = _Watched(parts.engine.train(dict(state.weights), number, _participants(names, number, config)))
+    weights, server = parts.algorithm.aggregate(dict(state.weights), dict(state.server), updates)
+    line: dict[str, Any] = {"round": number, "loss": updates.mean_loss(), "clients": updates.clients}
+    sums, rows = parts.engine.held_out(weights)
+    best = min(range(len(sums)), key=lambda t: sums[t]) if rows else TEMPERATURES.index(1.0)
+    line["held_out_loss"] = sums[best] / rows if rows else None
+    line["temperature"] = TEMPERATURES[best]
+    if not math.isfinite(line["loss"]) or not math.isfinite(sums[best]):
+        raise FedulError(f"the loss is no longer finite in round {number}; use a smaller --learning-rate.")
+    load_weights(parts.module, weights)
+    if parts.truth is not None:
+        if config.select == "validation-error":
+            line["validation_error"] = validation_error(parts.module, parts.federation, parts.truth)
+        if config.evaluate_every and number % config.evaluate_every == 0:
+            line["test_error"], _ = test_error(parts.module, parts.truth, parts.federation.scaling)
+    line["seconds"] = round(time.monotonic() - started, 4)
+    score = {
+        "held-out": line["held_out_loss"],
+        "validation-error": line.get("validation_error"),
+        "last": -number,
+    }
+    history = [*state.history, line]
+    if score[config.select] < state.selected_score:
+        return State(number, weights, server, weights, number, score[config.select], history)
+    return replace(state, round=number, weights=weights, server=server, history=history)
+
+
+def _finish(parts: _Parts, state: State, folder: RunFolder | None) -> Run:
+    federation = parts.federation
+    chosen = state.history[state.selected_round - 1]
+    load_weights(parts.module, state.selected)
+    pooled, by_client = None, None
+    if parts.truth is not None:
+        pooled, by_client = test_error(parts.module, parts.truth, federation.scaling)
+    classifier = Classifier(
+        parts.module.cpu(),
+        parts.model_name,
+        tuple(federation.classes),
+        federation.input_shape,
+        federation.test_prior,
+        federation.scaling,
+        temperature=chosen["temperature"],
+    )
+    if folder is not None:
+        folder.save_classifier(classifier)
+    return Run(
+        classifier=classifier,
+        history=state.history,
+        selected_round=state.selected_round,
+        validation_loss=chosen["held_out_loss"],
+        test_error=pooled,
+        test_error_clients=by_client,
+        weights_sha256=tensors_digest(state.weights),
+        labels_used=parts.method.labels_used(federation),
+        folder=None if folder is None else folder.path,
+    )
+
+
+class _Watched:
+    """Updates on their way to the algorithm, with their losses noted in passing."""
+
+    def __init__(self, updates: Iterator[Update]) -> None:
+        self._updates = updates
+        self._loss = 0.0
+        self._rows = 0
+        self.clients = 0
+
+    def __iter__(self) -> Iterator[Update]:
+        for update in self._updates:
+            self._loss += update.loss * update.rows
+            self._rows += update.rows
+            self.clients += 1
+            yield update
+
+    def mean_loss(self) -> float:
+        return self._loss / max(self._rows, 1)
+
+
+def _participants(names: Sequence[str], number: int, config: TrainConfig) -> list[str]:
+    count = max(1, round(config.participation * len(names)))
+    if count == len(names):
+        return list(names)
+    chosen = torch.randperm(len(names), generator=torch_generator(config.seed, number, "participation"))[
+        :count
+    ]
+    return [names[i] for i in sorted(chosen.tolist())]
+
+
+def _record(
+    federation: Federation, origin: Mapping[str, Any], config: TrainConfig, model: str
+) -> dict[str, Any]:
+    """Everything needed to repeat the run."""
+    return {
+        "software": {"fedul": __version__, "torch": torch.__version__},
+        "data": dict(origin),
+        "data_fingerprint": federation.fingerprint(),
+        "training": {**plain(config), "model": model},
+    }
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"device: '{name}' is not there; use auto, cpu or cuda.") from None
+    return device
+
+
+def _on_device(federation: Federation, device: torch.device) -> Federation:
+    """The federation with its inputs on the device; what clients share stays shared."""
+    if device.type == "cpu":
+        return federation
+    there: dict[int, torch.Tensor] = {}
+    clients = []
+    for client in federation.clients:
+        key = client.inputs.data_ptr()
+        there.setdefault(key, client.inputs.to(device))
+        clients.append(replace(client, inputs=there[key]))
+    return replace(federation, clients=clients)
+
+
+def _good_threads(module: nn.Module) -> int:
+    """One thread for small dense networks, where threads wait more than they work; else as many as there are cores."""
+    small = sum(p.numel() for p in module.parameters()) < 500_000
+    convolves = any(isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) for layer in module.modules())
+    return (
+        1
+        if small and not convolves
+        else len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

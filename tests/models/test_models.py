@@ -1,0 +1,341 @@
+"""Networks have the layers they promise, start from their seed, and are refused if they do not fit."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedul.errors import InputError
+from fedul.models import MODELS, build, resolve
+
+ROWS = (64,)
+DIGITS = (1, 8, 8)
+MNIST = (1, 28, 28)
+CIFAR = (3, 32, 32)
+IMAGE_MODELS = ["small-cnn", "paper-cnn", "resnet18"]
+
+
+def size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def dense(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+def conv(inputs: int, outputs: int, kernel: int, bias: bool = True) -> int:
+    return inputs * outputs * kernel**2 + bias * outputs
+
+
+def batch_norm(width: int) -> int:
+    return 2 * width
+
+
+def weights(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def counted_operations(module: nn.Module, shape: tuple[int, ...]) -> int:
+    """As fvcore counts in training mode: multiply-adds, 5 a batch-norm input, 1 an average-pool input."""
+    total = 0
+
+    def count(part: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal total
+        if isinstance(part, nn.Conv2d):
+            total += output.numel() * part.weight[0].numel()
+        elif isinstance(part, nn.Linear):
+            total += part.weight.numel()
+        elif isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+            total += 5 * inputs[0].numel()
+        elif isinstance(part, nn.AdaptiveAvgPool2d):
+            total += inputs[0].numel()
+
+    for part in module.modules():
+        part.register_forward_hook(count)
+    with torch.no_grad():
+        module.eval()(torch.zeros(1, *shape))
+    return total
+
+
+def two_layers(shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 5), nn.Dropout(), nn.Linear(5, classes))
+
+
+@pytest.mark.parametrize("shape", [DIGITS, MNIST, CIFAR, (2, 30, 21)], ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_maps_images_to_one_logit_a_class(name: str, shape: tuple[int, ...]) -> None:
+    assert build(name, shape, classes=7, seed=0)(torch.zeros(3, *shape)).shape == (3, 7)
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp"])
+def test_models_for_tables_map_rows_to_one_logit_a_class(name: str) -> None:
+    assert build(name, ROWS, classes=7, seed=0)(torch.zeros(3, *ROWS)).shape == (3, 7)
+
+
+def test_linear_is_one_layer() -> None:
+    assert size(build("linear", DIGITS, 10, seed=0)) == dense(64, 10)
+
+
+def test_mlp_has_two_hidden_layers_of_128() -> None:
+    assert size(build("mlp", ROWS, 10, seed=0)) == dense(64, 128) + dense(128, 128) + dense(128, 10)
+
+
+def test_small_cnn_has_two_convolutions_and_one_hidden_layer() -> None:
+    layers = [conv(1, 16, 3), conv(16, 32, 3), dense(32 * 7 * 7, 64), dense(64, 10)]
+    assert size(build("small-cnn", MNIST, 10, seed=0)) == sum(layers)
+
+
+@pytest.mark.parametrize(
+    ("channels", "side", "dense_inputs"), [(3, 28, 6272), (1, 28, 6272), (3, 32, 128 * 8 * 8)]
+)
+def test_paper_cnn_has_the_six_layers_of_the_table(channels: int, side: int, dense_inputs: int) -> None:
+    layers = [
+        conv(channels, 64, 5) + batch_norm(64),
+        conv(64, 64, 5) + batch_norm(64),
+        conv(64, 128, 5) + batch_norm(128),
+        dense(dense_inputs, 2048) + batch_norm(2048),
+        dense(2048, 512) + batch_norm(512),
+        dense(512, 10),
+    ]
+    assert size(build("paper-cnn", (channels, side, side), 10, seed=0)) == sum(layers)
+
+
+def test_resnet18_has_the_layers_of_the_table() -> None:
+    def convs(inputs: int, outputs: int, kernel: int) -> int:
+        return conv(inputs, outputs, kernel, bias=False) + batch_norm(outputs)
+
+    stem_and_first = convs(3, 64, 7) + 4 * convs(64, 64, 3)
+    others = sum(
+        convs(inputs, 2 * inputs, 3) + convs(inputs, 2 * inputs, 1) + 3 * convs(2 * inputs, 2 * inputs, 3)
+        for inputs in (64, 128, 256)
+    )
+    assert size(build("resnet18", CIFAR, 10, seed=0)) == stem_and_first + others + dense(512, 10)
+
+
+def test_resnet18_names_its_tensors_as_torchvision_does() -> None:
+    def norm(prefix: str) -> list[str]:
+        return [
+            f"{prefix}.{part}"
+            for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+        ]
+
+    names = ["conv1.weight", *norm("bn1")]
+    for layer in range(1, 5):
+        for block in range(2):
+            place = f"layer{layer}.{block}"
+            names += [
+                f"{place}.conv1.weight",
+                *norm(f"{place}.bn1"),
+                f"{place}.conv2.weight",
+                *norm(f"{place}.bn2"),
+            ]
+            if layer > 1 and block == 0:
+                names += [f"{place}.downsample.0.weight", *norm(f"{place}.downsample.1")]
+    assert list(build("resnet18", CIFAR, 10, seed=0).state_dict()) == [*names, "fc.weight", "fc.bias"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "printed"),
+    [
+        ("paper-cnn", (3, 28, 28), 10, 0.048125312),
+        ("resnet18", (3, 32, 32), 10, 0.141595648),
+        ("resnet18", (3, 224, 224), 6, 6.937938944),
+    ],
+    ids=["mnist", "cifar10", "real-world"],
+)
+def test_operations_are_those_the_paper_prints_in_billions(
+    name: str, shape: tuple[int, ...], classes: int, printed: float
+) -> None:
+    assert counted_operations(build(name, shape, classes, seed=0), shape) == round(printed * 1e9)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_seed_decides_the_weights(name: str) -> None:
+    first, again, other = (weights(build(name, MNIST, 10, seed=seed)) for seed in (3, 3, 4))
+    assert same(first, again)
+    assert not same(first, other)
+
+
+@pytest.mark.parametrize("name", [*MODELS, "auto"])
+def test_building_leaves_the_global_random_state_untouched(name: str) -> None:
+    before = torch.get_rng_state()
+    build(name, MNIST, 10, seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_factory_that_seeds_torch_leaves_the_global_random_state_untouched() -> None:
+    def seeding(shape: tuple[int, ...], classes: int) -> nn.Module:
+        torch.manual_seed(5)
+        return two_layers(shape, classes)
+
+    before = torch.get_rng_state()
+    build(seeding, ROWS, 3, seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_global_random_state_does_not_change_the_weights() -> None:
+    first = weights(build(two_layers, ROWS, 3, seed=0))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(99)
+        assert same(first, weights(build(two_layers, ROWS, 3, seed=0)))
+
+
+def test_a_built_model_is_ready_to_train() -> None:
+    assert all(part.training for part in build("paper-cnn", MNIST, 10, seed=0).modules())
+
+
+def test_a_users_module_is_copied_with_its_weights_and_modes() -> None:
+    mine = two_layers(ROWS, 3)
+    mine[2].eval()
+    before = weights(mine)
+    built = build(mine, ROWS, 3, seed=0)
+    assert same(before, weights(built))
+    assert [part.training for part in built.modules()] == [part.training for part in mine.modules()]
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.zero_()
+    assert same(before, weights(mine))
+    assert [part.training for part in mine] == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("shape", "picked"),
+    [
+        (ROWS, "mlp"),
+        (DIGITS, "mlp"),
+        ((3, 16, 16), "mlp"),
+        ((1, 17, 17), "small-cnn"),
+        (MNIST, "small-cnn"),
+        ((3, 24, 24), "small-cnn"),
+        (CIFAR, "small-cnn"),
+        ((1, 2, 100), "mlp"),
+    ],
+    ids=str,
+)
+def test_auto_picks_by_shape(shape: tuple[int, ...], picked: str) -> None:
+    assert resolve("auto", shape) == picked
+    assert same(weights(build("auto", shape, 4, seed=0)), weights(build(picked, shape, 4, seed=0)))
+
+
+@pytest.mark.parametrize("name", [*MODELS, "package.module:factory"])
+def test_any_other_name_stands_for_itself(name: str) -> None:
+    assert resolve(name, MNIST) == name
+
+
+@pytest.mark.parametrize("name", IMAGE_MODELS)
+def test_an_image_model_refuses_rows_of_a_table(name: str) -> None:
+    with pytest.raises(InputError, match=rf"'{name}' takes images .* shape \(64,\): use 'mlp'"):
+        build(name, ROWS, 10, seed=0)
+
+
+@pytest.mark.parametrize("name", ["small-cnn", "paper-cnn"])
+def test_an_image_that_pooling_would_use_up_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"at least 4 pixels a side, but a row has shape \(1, 3, 28\)"):
+        build(name, (1, 3, 28), 10, seed=0)
+
+
+def test_an_unknown_name_gets_the_nearest_known_one() -> None:
+    with pytest.raises(InputError, match="did you mean 'small-cnn'"):
+        build("smallcnn", MNIST, 10, seed=0)
+
+
+def test_a_module_with_another_number_of_outputs_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"'Linear' turns two rows of shape \(64,\) into \(2, 3\), not .* \(2, 10\)"
+    ):
+        build(nn.Linear(64, 3), ROWS, 10, seed=0)
+
+
+def test_a_module_that_returns_no_tensor_is_refused() -> None:
+    with pytest.raises(InputError, match="into a tuple"):
+        build(nn.LSTM(64, 3), ROWS, 3, seed=0)
+
+
+def test_a_module_for_another_shape_is_refused_with_shape_and_reason() -> None:
+    with pytest.raises(InputError, match=r"'Linear' cannot take rows of shape \(64,\): RuntimeError: .*\.$"):
+        build(nn.Linear(63, 3), ROWS, 3, seed=0)
+
+
+def test_a_factory_that_fails_is_named_with_its_reason() -> None:
+    def broken(shape: tuple[int, ...], classes: int) -> nn.Module:
+        raise KeyError("widths")
+
+    with pytest.raises(
+        InputError, match=r"'broken' could not be made .* \(64,\) and 3 classes: KeyError: 'widths'\.$"
+    ):
+        build(broken, ROWS, 3, seed=0)
+
+
+def test_a_factory_that_returns_no_module_is_refused() -> None:
+    with pytest.raises(InputError, match=r"'<lambda>' made a NoneType where a torch\.nn\.Module is needed"):
+        build(lambda shape, classes: None, ROWS, 3, seed=0)  # type: ignore[arg-type, return-value]
+
+
+USERS_FILE = """
+import math
+from torch import nn
+
+number = 3
+
+def net(shape, classes):
+    from {sibling} import WIDTH
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), WIDTH), nn.Linear(WIDTH, classes))
+
+ready = nn.Linear(64, 3)
+"""
+
+
+@pytest.fixture
+def users_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module in the current folder, whose factory imports a sibling when called."""
+    sibling = "sibling_of_users_networks"
+    (tmp_path / "users_networks.py").write_text(USERS_FILE.format(sibling=sibling))
+    (tmp_path / f"{sibling}.py").write_text("WIDTH = 6\n")
+    (tmp_path / "exits_networks.py").write_text("raise SystemExit(2)\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("users_networks", sibling):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return "users_networks"
+
+
+def test_a_factory_is_found_in_the_current_folder(users_module: str) -> None:
+    path = list(sys.path)
+    assert size(build(f"{users_module}:net", ROWS, 3, seed=0)) == dense(64, 6) + dense(6, 3)
+    assert sys.path == path
+
+
+def test_a_module_made_by_the_users_file_is_taken_as_it_is(users_module: str) -> None:
+    built = build(f"{users_module}:ready", ROWS, 3, seed=0)
+    assert same(weights(built), weights(sys.modules[users_module].ready))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("users_networks:absent", "has no attribute 'absent'"),
+        ("users_networks:number", "is of type int: it must be a function"),
+        ("absent_networks:net", "No module named 'absent_networks'"),
+        ("exits_networks:net", "SystemExit: 2"),
+        ("users_networks:", "could not be imported"),
+        (":net", "could not be imported"),
+    ],
+)
+def test_a_factory_that_cannot_be_found_is_an_input_error(users_module: str, name: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as caught:
+        build(name, ROWS, 3, seed=0)
+    assert f"'{name}'" in str(caught.value)
+
+
+def test_importing_the_registry_imports_no_torch() -> None:
+    code = "import sys, fedul.models; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
