@@ -68,9 +68,7 @@ def test_a_wrong_number_of_columns_is_refused_with_the_names_of_the_classes() ->
 
 @repeatable
 @given(seeds, sizes, sizes, st.floats(-0.99, 0.99))
-def test_rounded_rows_are_accepted_and_made_to_sum_to_one(
-    seed: int, sets: int, classes: int, off: float
-) -> None:
+def test_rounded_rows_are_accepted_and_made_to_sum_to_one(seed: int, sets: int, classes: int, off: float) -> None:
     exact = random_priors(np.random.default_rng(seed), sets, classes, zeros=0.3)
     rounded = exact * (1 + off * SUM_TOLERANCE)
     priors = validate(rounded)
@@ -120,16 +118,12 @@ def test_test_priors_that_are_not_positive_shares_are_refused(prior: Any, compla
 
 
 def test_a_test_prior_comes_back_as_a_vector_that_sums_to_one() -> None:
-    assert_allclose(
-        validate_test_prior([0.2, 0.3, 0.5004], ["a", "b", "c"]), np.array([2, 3, 5.004]) / 10.004
-    )
+    assert_allclose(validate_test_prior([0.2, 0.3, 0.5004], ["a", "b", "c"]), np.array([2, 3, 5.004]) / 10.004)
 
 
 @repeatable
 @given(seeds, sizes, sizes, st.sampled_from(RECIPES))
-def test_sampled_priors_are_valid_and_repeat_with_their_seed(
-    seed: int, sets: int, classes: int, recipe: str
-) -> None:
+def test_sampled_priors_are_valid_and_repeat_with_their_seed(seed: int, sets: int, classes: int, recipe: str) -> None:
     priors = sample(recipe, sets, classes, np.random.default_rng(seed))
     assert priors.shape == (sets, classes)
     assert_array_equal(validate(priors), priors)
@@ -213,9 +207,7 @@ def test_intended_noise_moves_the_ratio_of_two_classes_by_at_most_its_own_range(
     present = priors > 0
     assert_array_equal(noisy > 0, present)
     factors = np.divide(noisy, priors, out=np.ones_like(priors), where=present)
-    spread = factors.max(axis=1, where=present, initial=0) / factors.min(
-        axis=1, where=present, initial=np.inf
-    )
+    spread = factors.max(axis=1, where=present, initial=0) / factors.min(axis=1, where=present, initial=np.inf)
     assert spread.max() <= (1 + epsilon) / (1 - epsilon) * (1 + 1e-12)
 
 
@@ -238,9 +230,7 @@ def test_noise_grows_with_epsilon_as_intended_and_not_as_printed() -> None:
     priors = sample("text", 200, 10, np.random.default_rng(0))
 
     def distance(epsilon: float, formula: str) -> float:
-        return float(
-            np.abs(perturb(priors, epsilon, np.random.default_rng(1), formula=formula) - priors).mean()
-        )
+        return float(np.abs(perturb(priors, epsilon, np.random.default_rng(1), formula=formula) - priors).mean())
 
     intended = [distance(epsilon, "intended") for epsilon in (0, 0.2, 0.4, 0.8)]
     printed = [distance(epsilon, "printed") for epsilon in (0, 0.2, 0.4, 0.5)]
@@ -284,9 +274,7 @@ def mixed_with_uniform(purity: float, classes: int) -> Matrix:
         (np.array([[0.5, 0.5], [0.5 + 1e-9, 0.5 - 1e-9]]), 1, 1e-9, np.inf),
     ],
 )
-def test_known_matrices_get_their_known_diagnosis(
-    priors: Matrix, rank: int, smallest: float, condition: float
-) -> None:
+def test_known_matrices_get_their_known_diagnosis(priors: Matrix, rank: int, smallest: float, condition: float) -> None:
     diagnosis = diagnose(priors)
     assert (diagnosis.sets, diagnosis.classes) == priors.shape
     assert diagnosis.rank == rank
@@ -297,9 +285,7 @@ def test_known_matrices_get_their_known_diagnosis(
 
 @pytest.mark.parametrize("copies", [1, 100])
 @pytest.mark.parametrize("purity", [0.5, 1e-3, 3e-6, 3e-7, 1e-9])
-def test_a_client_alone_is_identifiable_exactly_when_its_diagnosis_is_sufficient(
-    purity: float, copies: int
-) -> None:
+def test_a_client_alone_is_identifiable_exactly_when_its_diagnosis_is_sufficient(purity: float, copies: int) -> None:
     priors = np.tile(mixed_with_uniform(purity, 4), (copies, 1))
     assert is_identifiable([priors]) == diagnose(priors).sufficient == (purity > 1e-6)
 

@@ -318,9 +318,7 @@ def test_the_transition_layer_takes_any_number_of_leading_dimensions() -> None:
 
 @repeatable
 @given(seeds, st.integers(2, 7))
-def test_with_identity_priors_the_set_loss_is_cross_entropy_on_shifted_logits(
-    seed: int, classes: int
-) -> None:
+def test_with_identity_priors_the_set_loss_is_cross_entropy_on_shifted_logits(seed: int, classes: int) -> None:
     world = random_world(np.random.default_rng(seed), classes, [classes])
     client = Client(np.eye(classes), world.clients[0].set_priors)
     logits, labels = random_rows(seed, client)

@@ -38,7 +38,7 @@ _HOMES = {
     "load": "data.study",
     "train": "training",
 }
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 (names and a list of names)
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The deliverable: a classifier with honest probabilities, for the population it was trained for or, in closed form, another.
+"""The deliverable: a classifier with honest probabilities, for its own population or, in closed form, for another.
 
 Saved as a folder of two files, `classifier.json` and `weights.safetensors`; loading runs no code from them.
 """
@@ -19,6 +19,7 @@ from fedul import models
 from fedul.errors import InputError
 from fedul.federation import Scaling
 from fedul.files import read_json, read_tensors, write_json, write_tensors
+from fedul.models.weights import load_weights, weights_of
 from fedul.priors import Matrix, validate
 
 FORMAT = "fedul-classifier"
@@ -65,9 +66,7 @@ class Classifier:
         probabilities = torch.cat(parts).numpy()
         if not np.isfinite(probabilities).all():
             row = int(np.flatnonzero(~np.isfinite(probabilities).all(axis=1))[0])
-            raise InputError(
-                f"row {row + 1} gives no finite prediction; it holds missing, infinite or huge values."
-            )
+            raise InputError(f"row {row + 1} gives no finite prediction; it holds missing, infinite or huge values.")
         return probabilities
 
     def predict(self, inputs: ArrayLike | Tensor, batch_size: int = 1024) -> NDArray[Any]:
@@ -76,10 +75,8 @@ class Classifier:
         return names
 
     def with_prior(self, prior: ArrayLike) -> Classifier:
-        """The same classifier for a population with another class mix: posteriors times new over old prior (closed form)."""
-        vector = validate(np.atleast_2d(np.asarray(prior, dtype=float)), classes=self.classes, where="prior")[
-            0
-        ]
+        """The same classifier for another class mix, in closed form: posteriors times new over old prior."""
+        vector = validate(np.atleast_2d(np.asarray(prior, dtype=float)), classes=self.classes, where="prior")[0]
         return replace(self, prior=vector)
 
     def save(self, folder: str | Path) -> None:
@@ -97,39 +94,32 @@ class Classifier:
             "prior": self.prior.tolist(),
         }
         # The description also stands in the weights file, under its digest: the two cannot be mixed up or altered.
-        write_tensors(folder / "weights.safetensors", dict(self.module.state_dict()), description)
+        write_tensors(folder / "weights.safetensors", weights_of(self.module), description)
         write_json(folder / "classifier.json", description)
 
     @classmethod
-    def load(cls, folder: str | Path, *, module: nn.Module | None = None) -> Classifier:
-        """Reads a classifier; one with a model of the user's own needs that module too (no code is stored)."""
+    def load(cls, folder: str | Path, *, model: models.Model | None = None) -> Classifier:
+        """Reads a classifier; one with a model of the user's own needs that model too (no code is stored)."""
         folder = Path(folder)
         description = read_json(folder / "classifier.json")
         if not isinstance(description, dict) or description.get("format") != FORMAT:
             raise InputError(f"{folder}: not a classifier of fedul.")
         if description.get("version") != VERSION:
             raise InputError(
-                f"{folder}: written in version {description.get('version')} of the format, this program reads {VERSION}; "
+                f"{folder}: written in format {description.get('version')}, this program reads {VERSION}; "
                 "use the version of fedul that wrote it."
             )
         tensors, sealed = read_tensors(folder / "weights.safetensors")
         if sealed != description:
-            raise InputError(
-                f"{folder}: classifier.json was altered or belongs to other weights; restore a copy."
-            )
+            raise InputError(f"{folder}: classifier.json was altered or belongs to other weights; restore a copy.")
         shape, classes = tuple(description["input_shape"]), tuple(description["classes"])
-        if module is None:
-            if description["model"] not in models.MODELS:
-                raise InputError(
-                    f"{folder}: made with a model of its own; pass it: Classifier.load(folder, module=...)."
-                )
-            module = models.build(description["model"], shape, len(classes), seed=0)
-        try:
-            module.load_state_dict(tensors)
-        except RuntimeError:
-            raise InputError(
-                f"{folder}: the weights do not fit the model '{description['model']}'."
-            ) from None
+        if model is None and description["model"] not in models.MODELS:
+            raise InputError(f"{folder}: made with a model of the user's own; name it with --model (model=...).")
+        module = models.build(model or description["model"], shape, len(classes), seed=0)
+        wanted = {name: tensor.shape for name, tensor in weights_of(module).items()}
+        if wanted != {name: tensor.shape for name, tensor in tensors.items()}:
+            raise InputError(f"{folder}: the weights do not fit the model '{description['model']}'.")
+        load_weights(module, tensors)
         return cls(
             module,
             description["model"],

@@ -1,7 +1,7 @@
 """The configuration: one typed tree, every default written once, and one way to read it from flags, TOML or JSON.
 
-A field carries its help, its choices and its range; the command line, the TOML reader and `fedul.train` all check against these.
-Nothing here imports torch, so that `fedul --help` is quick.
+A field carries its help, its choices and its range; the command line, the TOML reader and `fedul.train` all check
+against these. Nothing here imports torch, so that `fedul --help` is quick.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ def whole_numbers(value: Any) -> tuple[int, ...]:
     >>> whole_numbers("10,20"), whole_numbers(5)
     ((10, 20), (5,))
     """
-    parts = (
-        value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
-    )
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     if any(isinstance(part, bool | float) for part in parts):
         raise ValueError("whole numbers, separated by commas")
     try:
@@ -104,9 +102,7 @@ class DataConfig:
         "Random class priors: as the paper's published code draws them, or as its text says.",
         choices=("boosted", "text"),
     )
-    priors: str | None = option(
-        None, "CSV of class priors (client,set,CLASS...) to deal the sets by, not drawn ones."
-    )
+    priors: str | None = option(None, "CSV of class priors (client,set,CLASS...) to deal the sets by, not drawn ones.")
     prior_source: str = option(
         "realised",
         "Priors told to the clients: the sets' realised class shares, or the ones they were drawn with.",
@@ -130,9 +126,7 @@ class DataConfig:
         if min(self.sets) < 1:
             raise InputError("sets: a client needs at least one set.")
         if len(self.sets) not in (1, self.clients):
-            raise InputError(
-                f"sets: {len(self.sets)} numbers for {self.clients} clients; give one, or one a client."
-            )
+            raise InputError(f"sets: {len(self.sets)} numbers for {self.clients} clients; give one, or one a client.")
 
 
 @dataclass(frozen=True)
@@ -147,9 +141,7 @@ class TrainConfig:
     algorithm_option: Mapping[str, Any] = option(
         (), "A setting of the algorithm, NAME=VALUE (repeatable).", parse=name_values
     )
-    model: str = option(
-        "auto", "linear, mlp, small-cnn, paper-cnn, resnet18, auto, or package.module:factory."
-    )
+    model: str = option("auto", "linear, mlp, small-cnn, paper-cnn, resnet18, auto, or package.module:factory.")
     start_weights: str | None = option(None, "Safetensors file with weights to start from.")
     rounds: int = option(30, "Global rounds.", low=1)
     epochs: int = option(1, "Local epochs a round (the paper's E).", low=1)
@@ -158,9 +150,7 @@ class TrainConfig:
     learning_rate: float = option(3e-3, "Local step size.", low=0)
     momentum: float = option(0.0, "Momentum of sgd.", low=0, high=0.999)
     l1: float = option(0.0, "Weight of the L1 penalty.", low=0)
-    augment: str = option(
-        "none", "Random changes to training images.", choices=("none", "rotate", "flip-crop")
-    )
+    augment: str = option("none", "Random changes to training images.", choices=("none", "rotate", "flip-crop"))
     participation: float = option(1.0, "Share of the clients that take part in a round.", low=1e-9, high=1)
     select: str = option(
         "held-out",
@@ -254,10 +244,7 @@ def _as(kind: type[Any], value: Any, name: str) -> Any:
 def plain(config: Any) -> dict[str, Any]:
     """The configuration as JSON-able values."""
     values = {f.name: getattr(config, f.name) for f in fields(config)}
-    return {
-        k: list(v) if isinstance(v, tuple) else dict(v) if isinstance(v, Mapping) else v
-        for k, v in values.items()
-    }
+    return {k: list(v) if isinstance(v, tuple) else dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
 
 
 def read_toml(path: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What the clients own and what is agreed between them; and, apart from it, the truth that research data has.
 
-`UnlabeledSets` has no field that could hold a label. Labels of research data live in a `Truth`, which only the evaluation
-and the method called `supervised` accept. Labelled rows that a user does have are sets with one-hot priors.
+`UnlabeledSets` has no field that could hold a label. Labels of research data live in a `Truth`, which only the
+evaluation and the method called `supervised` accept. Labelled rows that a user does have are sets with one-hot priors.
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ class UnlabeledSets:
         where = f"client '{self.name}'"
         if not self.name:
             raise InputError("a client has an empty name; give every client a name of its own.")
-        object.__setattr__(
-            self, "priors", prior_tools.validate(self.priors, where=f"class priors of {where}")
-        )
+        object.__setattr__(self, "priors", prior_tools.validate(self.priors, where=f"class priors of {where}"))
         sets = len(self.priors)
         for rows in (self.train, self.held_out):
             if len(rows.index) != len(rows.sets):
@@ -88,9 +86,7 @@ class UnlabeledSets:
                 )
         empty = np.flatnonzero(np.bincount(self.train.sets.numpy(), minlength=sets) == 0)
         if len(empty):
-            raise InputError(
-                f"{where}: set {empty[0] + 1} of {sets} has no rows to train on; drop it or give it rows."
-            )
+            raise InputError(f"{where}: set {empty[0] + 1} of {sets} has no rows to train on; drop it or give it rows.")
 
     @classmethod
     def from_arrays(
@@ -159,13 +155,9 @@ class Federation:
         shape = self.input_shape
         for client in self.clients:
             if client.name in seen:
-                raise InputError(
-                    f"two clients are called '{client.name}'; give every client a name of its own."
-                )
+                raise InputError(f"two clients are called '{client.name}'; give every client a name of its own.")
             seen.add(client.name)
-            prior_tools.validate(
-                client.priors, classes=classes, where=f"class priors of client '{client.name}'"
-            )
+            prior_tools.validate(client.priors, classes=classes, where=f"class priors of client '{client.name}'")
             if tuple(client.inputs.shape[1:]) != shape:
                 raise InputError(
                     f"client '{client.name}': rows of shape {tuple(client.inputs.shape[1:])}, but client "
@@ -209,17 +201,11 @@ def identifiability(federation: Federation) -> list[str]:
             f"the class priors cannot tell the classes apart: all clients together determine {rank} of {classes - 1} "
             "directions; give sets with more different class mixes, or use --force (force=True) to train all the same."
         )
-    weak = [
-        c.name
-        for c, p in zip(federation.clients, matrices, strict=True)
-        if not prior_tools.diagnose(p).sufficient
-    ]
+    weak = [c.name for c, p in zip(federation.clients, matrices, strict=True) if not prior_tools.diagnose(p).sufficient]
     if not weak:
         return []
     names = ", ".join(weak[:3]) + (f" and {len(weak) - 3} more" if len(weak) > 3 else "")
-    return [
-        f"by itself {names} could not determine the classifier (rank below {classes}); all clients together can."
-    ]
+    return [f"by itself {names} could not determine the classifier (rank below {classes}); all clients together can."]
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,6 +225,4 @@ class Study:
 
     federation: Federation
     truth: Truth
-    origin: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # the options it was made with, for the record of a run
+    origin: Mapping[str, Any] = field(default_factory=dict)  # the options it was made with, for the record of a run

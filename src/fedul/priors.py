@@ -23,9 +23,7 @@ RANK_TOLERANCE = 1e-6
 """Directions weaker than this share of a client's strongest one are rounding, not information."""
 
 
-def validate(
-    priors: ArrayLike, *, classes: Sequence[str] | None = None, where: str = "class priors"
-) -> Matrix:
+def validate(priors: ArrayLike, *, classes: Sequence[str] | None = None, where: str = "class priors") -> Matrix:
     """The priors as a float64 matrix whose rows sum to one; an InputError names the row that is wrong.
 
     >>> validate([[0.2, 0.8004], [1, 0]]).sum(axis=1)
@@ -89,9 +87,7 @@ def sample(recipe: str, sets: int, classes: int, generator: np.random.Generator)
 NOISE_FORMULAS = ("intended", "printed")
 
 
-def perturb(
-    priors: Matrix, epsilon: float, generator: np.random.Generator, *, formula: str = "intended"
-) -> Matrix:
+def perturb(priors: Matrix, epsilon: float, generator: np.random.Generator, *, formula: str = "intended") -> Matrix:
     """Priors known only roughly: entries times random factors, clipped to 0..1, rows made to sum to one.
 
     `printed` is the paper's formula pi ((2 eps - 1) gamma + 1), gamma ~ U(0, 1). It is clean at eps = 0.5 and

@@ -1,4 +1,4 @@
-"""A run is a folder: config.json, metrics.jsonl (a line a round), checkpoint/ (to go on from), model/ (the selected round).
+"""A run is a folder: config.json, metrics.jsonl (a line a round), checkpoint/ (to go on from), model/ (what is chosen).
 
 Every file is whole or not there, so a run that is killed at any moment can be resumed.
 """
@@ -16,6 +16,7 @@ from torch import Tensor
 from fedul.classifier import Classifier
 from fedul.errors import InputError
 from fedul.files import read_json, read_tensors, remove_leftovers, write_bytes, write_json, write_tensors
+from fedul.models import Model
 
 FORMAT = "fedul-run"
 VERSION = 1
@@ -79,21 +80,16 @@ class RunFolder:
             raise InputError(f"{self.path}: config.json is not of a run of fedul; choose another --out.")
         if stored.get("version") != VERSION:
             raise InputError(
-                f"{self.path}: written by another version of fedul (format {stored.get('version')}); choose another --out."
+                f"{self.path}: written in format {stored.get('version')} of another fedul; choose another --out."
             )
         return {key: value for key, value in stored.items() if key not in ("format", "version")}
 
     def save_state(self, state: State) -> None:
         """Writes the checkpoint, in one file, then the figures for people to read."""
-        tensors = {
-            f"{part}/{name}": tensor
-            for part, group in (
-                ("weights", state.weights),
-                ("server", state.server),
-                ("selected", state.selected),
-            )
-            for name, tensor in group.items()
-        }
+        groups = {"weights": state.weights, "server": state.server, "selected": state.selected}
+        if state.selected_round == state.round:
+            del groups["selected"]  # they are the last weights, and need not be written twice
+        tensors = {f"{part}/{name}": tensor for part, group in groups.items() for name, tensor in group.items()}
         notes = {
             "round": state.round,
             "selected_round": state.selected_round,
@@ -108,14 +104,12 @@ class RunFolder:
         """Writes the classifier of the selected round."""
         classifier.save(self.path / "model")
 
-    def load_classifier(self) -> Classifier:
+    def load_classifier(self, model: Model | None = None) -> Classifier:
         """Reads the classifier of a finished run (or of a bare model folder)."""
         for folder in (self.path / "model", self.path):
             if (folder / "classifier.json").exists():
-                return Classifier.load(folder)
-        raise InputError(
-            f"{self.path}: no classifier in it; give the folder of a finished run ('fedul train --out')."
-        )
+                return Classifier.load(folder, model=model)
+        raise InputError(f"{self.path}: no classifier in it; give the folder of a finished run ('fedul train --out').")
 
     def _load_state(self) -> State | None:
         file = self.path / "checkpoint" / "state.safetensors"
@@ -130,7 +124,7 @@ class RunFolder:
             notes["round"],
             groups["weights"],
             groups["server"],
-            groups["selected"],
+            groups["selected"] or groups["weights"],
             notes["selected_round"],
             notes["selected_score"],
             notes["history"],

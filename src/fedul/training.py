@@ -1,13 +1,11 @@
-"""`fedul.train`: the one entry that puts the parts together. Data, method, algorithm and engine meet here and nowhere else."""
+"""`fedul.train`: the one entry, where data, method, algorithm and engine meet."""
 
 from __future__ import annotations
 
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,16 +15,18 @@ from torch import nn
 
 from fedul import __version__, models
 from fedul.algorithms import make_algorithm
-from fedul.algorithms.base import Update, Weights
+from fedul.algorithms.base import Update
 from fedul.classifier import Classifier
 from fedul.config import TrainConfig, make, plain
-from fedul.engines.inprocess import Engine, InProcess, load_weights, weights_of
+from fedul.engines.inprocess import Engine, InProcess
 from fedul.errors import FedulError, InputError
 from fedul.evaluation.with_truth import test_error, validation_error
 from fedul.federation import Federation, Study, Truth, identifiability
 from fedul.files import tensors_digest
+from fedul.hardware import arithmetic_threads, device_named, good_threads, on_device
 from fedul.methods import make_method
 from fedul.methods.fedul import TEMPERATURES
+from fedul.models.weights import load_weights, weights_of
 from fedul.randomness import torch_generator
 from fedul.runs import RunFolder, State
 
@@ -92,8 +92,8 @@ def train(
 ) -> Run:
     """Trains a classifier across the clients of a federation.
 
-    `settings` are the fields of `fedul.TrainConfig` (rounds, method, algorithm, learning_rate, ...). With `out` the run is kept in
-    a folder and can be resumed; `force` trains even where the class priors cannot tell the classes apart.
+    `settings` are the fields of `fedul.TrainConfig` (rounds, method, algorithm, learning_rate, ...). With `out` the
+    run is kept in a folder and can be resumed; `force` trains even where the priors cannot tell the classes apart.
     """
     federation, truth = (data.federation, data.truth) if isinstance(data, Study) else (data, None)
     if isinstance(model, str):
@@ -114,7 +114,7 @@ def train(
     state = None
     if folder is not None:
         state = folder.open(_record(federation, origin, config, parts.model_name), resume=resume)
-    with _threads(config.threads or _good_threads(parts.module)):
+    with arithmetic_threads(config.threads or good_threads(parts.module)):
         state = _rounds(parts, config, state, folder, reporter)
         return _finish(parts, state, folder)
 
@@ -132,17 +132,11 @@ class _Parts:
     engine: Engine
 
     @classmethod
-    def put_together(
-        cls, federation: Federation, truth: Truth | None, config: TrainConfig, model: Any
-    ) -> _Parts:
+    def put_together(cls, federation: Federation, truth: Truth | None, config: TrainConfig, model: Any) -> _Parts:
         if config.select == "validation-error" and truth is None:
-            raise InputError(
-                "select validation-error: needs labels, and this federation has none; use held-out."
-            )
+            raise InputError("select validation-error: needs labels, and this federation has none; use held-out.")
         if config.select != "last" and not any(len(c.held_out) for c in federation.clients):
-            raise InputError(
-                f"select {config.select}: no client has held-out rows; hold some out, or use select last."
-            )
+            raise InputError(f"select {config.select}: no client has held-out rows; hold some out, or use select last.")
         name = models.resolve(model, federation.input_shape) if isinstance(model, str) else "custom"
         module = models.build(
             name if isinstance(model, str) else model,
@@ -150,15 +144,26 @@ class _Parts:
             len(federation.classes),
             config.seed,
         )
+        _check_fit(federation, module, config)
         if config.start_weights:
             models.load_start_weights(module, config.start_weights)
         method = make_method(config.method, config.method_option, truth, config.seed)
         algorithm = make_algorithm(config.algorithm, config.algorithm_option)
-        device = _device(config.device)
+        device = device_named(config.device)
         module.to(device)
-        federation = _on_device(federation, device)
+        federation = on_device(federation, device)
         engine = InProcess(federation, method, module, config)
         return cls(federation, truth, module, name, method, algorithm, engine)
+
+
+def _check_fit(federation: Federation, module: nn.Module, config: TrainConfig) -> None:
+    """Refuses what would fail only in the first step, when a run folder exists already."""
+    if config.augment != "none" and len(federation.input_shape) != 3:
+        raise InputError(f"augment {config.augment}: needs images, but a row has shape {federation.input_shape}.")
+    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
+        for client in federation.clients:
+            if len(client.train) < 2:
+                raise InputError(f"client '{client.name}' has one row; batch norm needs two, so use another model.")
 
 
 def _rounds(
@@ -268,15 +273,11 @@ def _participants(names: Sequence[str], number: int, config: TrainConfig) -> lis
     count = max(1, round(config.participation * len(names)))
     if count == len(names):
         return list(names)
-    chosen = torch.randperm(len(names), generator=torch_generator(config.seed, number, "participation"))[
-        :count
-    ]
+    chosen = torch.randperm(len(names), generator=torch_generator(config.seed, number, "participation"))[:count]
     return [names[i] for i in sorted(chosen.tolist())]
 
 
-def _record(
-    federation: Federation, origin: Mapping[str, Any], config: TrainConfig, model: str
-) -> dict[str, Any]:
+def _record(federation: Federation, origin: Mapping[str, Any], config: TrainConfig, model: str) -> dict[str, Any]:
     """Everything needed to repeat the run."""
     return {
         "software": {"fedul": __version__, "torch": torch.__version__},
@@ -284,48 +285,3 @@ def _record(
         "data_fingerprint": federation.fingerprint(),
         "training": {**plain(config), "model": model},
     }
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError):
-        raise InputError(f"device: '{name}' is not there; use auto, cpu or cuda.") from None
-    return device
-
-
-def _on_device(federation: Federation, device: torch.device) -> Federation:
-    """The federation with its inputs on the device; what clients share stays shared."""
-    if device.type == "cpu":
-        return federation
-    there: dict[int, torch.Tensor] = {}
-    clients = []
-    for client in federation.clients:
-        key = client.inputs.data_ptr()
-        there.setdefault(key, client.inputs.to(device))
-        clients.append(replace(client, inputs=there[key]))
-    return replace(federation, clients=clients)
-
-
-def _good_threads(module: nn.Module) -> int:
-    """One thread for small dense networks, where threads wait more than they work; else as many as there are cores."""
-    small = sum(p.numel() for p in module.parameters()) < 500_000
-    convolves = any(isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) for layer in module.modules())
-    return (
-        1
-        if small and not convolves
-        else len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1
-    )
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -37,9 +37,7 @@ class Transition(nn.Module):
     joint: Tensor
     marginal: Tensor
 
-    def __init__(
-        self, priors: Tensor | Matrix, set_priors: Tensor | Matrix, test_prior: Tensor | Matrix
-    ) -> None:
+    def __init__(self, priors: Tensor | Matrix, set_priors: Tensor | Matrix, test_prior: Tensor | Matrix) -> None:
         super().__init__()
         pi, pibar, test = (torch.as_tensor(t) for t in (priors, set_priors, test_prior))
         log_test = test.double().log()

@@ -42,9 +42,7 @@ def test_batches_are_read_in_order_channel_by_channel(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("levels", [0, 1, 2])
-def test_the_batches_are_found_in_the_data_folder_or_up_to_two_folders_below_it(
-    folder: Path, levels: int
-) -> None:
+def test_the_batches_are_found_in_the_data_folder_or_up_to_two_folders_below_it(folder: Path, levels: int) -> None:
     data_dir = [folder, *folder.parents][levels]
     assert found("cifar10", str(data_dir)) == folder
 

@@ -278,17 +278,13 @@ def test_an_archive_that_lacks_a_file_is_refused_and_nothing_is_left(site: Site,
 
 
 def test_a_member_of_another_size_is_refused(site: Site, target: Path) -> None:
-    remote = small_cifar(
-        site, {"cifar-10-batches-bin/data_batch_4.bin": bytes(99)}, without="data_batch_4.bin"
-    )
+    remote = small_cifar(site, {"cifar-10-batches-bin/data_batch_4.bin": bytes(99)}, without="data_batch_4.bin")
     with pytest.raises(WorldError, match=r"lacks cifar-10-batches-bin/data_batch_4.bin"):
         download(remote, target / "cifar10")
 
 
 @pytest.mark.parametrize("archive", [b"no archive", b"", gzip.compress(b"no archive" * 100)])
-def test_what_is_no_archive_is_a_world_error_and_nothing_is_left(
-    site: Site, target: Path, archive: bytes
-) -> None:
+def test_what_is_no_archive_is_a_world_error_and_nothing_is_left(site: Site, target: Path, archive: bytes) -> None:
     remote = served_archive(site, archive, {"cifar-10-batches-bin/test_batch.bin": range(10)})
     with pytest.raises(WorldError, match="cannot be unpacked"):
         download(remote, target / "cifar10")
@@ -360,9 +356,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(target: Path) -> 
         fetch("cifar", str(target))
 
 
-def test_the_real_mnist_has_the_published_hashes(
-    site: Site, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_real_mnist_has_the_published_hashes(site: Site, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = Path(__file__).parents[3] / "shared" / "data"
     source = found("mnist", os.environ.get("FEDUL_DATA") or str(beside))
     if source is None or not all((source / file).is_file() for file in REMOTES["mnist"].hashes):

@@ -95,9 +95,7 @@ def test_small_cnn_has_two_convolutions_and_one_hidden_layer() -> None:
     assert size(build("small-cnn", MNIST, 10, seed=0)) == sum(layers)
 
 
-@pytest.mark.parametrize(
-    ("channels", "side", "dense_inputs"), [(3, 28, 6272), (1, 28, 6272), (3, 32, 128 * 8 * 8)]
-)
+@pytest.mark.parametrize(("channels", "side", "dense_inputs"), [(3, 28, 6272), (1, 28, 6272), (3, 32, 128 * 8 * 8)])
 def test_paper_cnn_has_the_six_layers_of_the_table(channels: int, side: int, dense_inputs: int) -> None:
     layers = [
         conv(channels, 64, 5) + batch_norm(64),
@@ -124,10 +122,7 @@ def test_resnet18_has_the_layers_of_the_table() -> None:
 
 def test_resnet18_names_its_tensors_as_torchvision_does() -> None:
     def norm(prefix: str) -> list[str]:
-        return [
-            f"{prefix}.{part}"
-            for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-        ]
+        return [f"{prefix}.{part}" for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")]
 
     names = ["conv1.weight", *norm("bn1")]
     for layer in range(1, 5):
@@ -250,9 +245,7 @@ def test_an_unknown_name_gets_the_nearest_known_one() -> None:
 
 
 def test_a_module_with_another_number_of_outputs_is_refused() -> None:
-    with pytest.raises(
-        InputError, match=r"'Linear' turns two rows of shape \(64,\) into \(2, 3\), not .* \(2, 10\)"
-    ):
+    with pytest.raises(InputError, match=r"'Linear' turns two rows of shape \(64,\) into \(2, 3\), not .* \(2, 10\)"):
         build(nn.Linear(64, 3), ROWS, 10, seed=0)
 
 
@@ -270,9 +263,7 @@ def test_a_factory_that_fails_is_named_with_its_reason() -> None:
     def broken(shape: tuple[int, ...], classes: int) -> nn.Module:
         raise KeyError("widths")
 
-    with pytest.raises(
-        InputError, match=r"'broken' could not be made .* \(64,\) and 3 classes: KeyError: 'widths'\.$"
-    ):
+    with pytest.raises(InputError, match=r"'broken' could not be made .* \(64,\) and 3 classes: KeyError: 'widths'\.$"):
         build(broken, ROWS, 3, seed=0)
 
 

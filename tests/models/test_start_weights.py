@@ -93,8 +93,7 @@ def test_imagenet_weights_start_a_resnet18_for_ten_classes(tmp_path: Path) -> No
 
 def test_weights_in_half_precision_are_taken(tmp_path: Path) -> None:
     source = {
-        name: tensor.half() if tensor.is_floating_point() else tensor
-        for name, tensor in tensors(network(1)).items()
+        name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors(network(1)).items()
     }
     module = network(seed=0)
     assert load_start_weights(module, saved(tmp_path, source)) == []
@@ -110,9 +109,7 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
 
 def test_a_tensor_of_another_shape_is_named_with_both_shapes(tmp_path: Path) -> None:
     source = tensors(network(seed=1)) | {"conv1.weight": torch.zeros(64, 3, 5, 5)}
-    assert "'conv1.weight' has shape (64, 3, 5, 5) in the file and (64, 1, 5, 5)" in refusal(
-        saved(tmp_path, source)
-    )
+    assert "'conv1.weight' has shape (64, 3, 5, 5) in the file and (64, 1, 5, 5)" in refusal(saved(tmp_path, source))
 
 
 def test_a_tensor_the_network_lacks_is_named(tmp_path: Path) -> None:

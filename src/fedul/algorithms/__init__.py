@@ -22,7 +22,5 @@ def make_algorithm(name: str, options: Mapping[str, Any]) -> Algorithm:
     if name not in ALGORITHMS:
         raise unknown("algorithm", name, ALGORITHMS)
     module, _, kind = ALGORITHMS[name].partition(":")
-    algorithm: Algorithm = make(
-        getattr(import_module(module), kind), options, what=f"option of algorithm {name}"
-    )
+    algorithm: Algorithm = make(getattr(import_module(module), kind), options, what=f"option of algorithm {name}")
     return algorithm

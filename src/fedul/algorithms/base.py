@@ -1,7 +1,7 @@
-"""What an algorithm is: it turns the updates of clients into the next global model. It knows nothing of data, priors or engines.
+"""What an algorithm is: it turns clients' updates into the next global model, and knows nothing of data or engines.
 
-Updates come one by one in a fixed order of clients, so that memory does not grow with their number and the result does not depend
-on who was ready first.
+Updates come one by one in a fixed order of clients, so that memory does not grow with their number and the result does
+not depend on who was ready first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """What a client sends back: how far it moved, and on how much data. Its tensors are valid until the next update is asked for."""
+    """What a client sends back: how far it moved, on how much data. Valid until the next update is asked for."""
 
     client: str
     delta: Weights  # f_c - f, in floating point also for integer buffers
@@ -34,9 +34,7 @@ class Algorithm(Protocol):
         """What the server keeps between rounds, as named tensors."""
         ...
 
-    def aggregate(
-        self, weights: Weights, state: Weights, updates: Iterable[Update]
-    ) -> tuple[Weights, Weights]:
+    def aggregate(self, weights: Weights, state: Weights, updates: Iterable[Update]) -> tuple[Weights, Weights]:
         """The next weights and server state; the arguments are left as they are."""
         ...
 

@@ -94,15 +94,11 @@ def fetch(
     return download(REMOTES[name], folder, mirror=mirror, progress=progress)
 
 
-def download(
-    remote: Remote, folder: Path, *, mirror: str | None = None, progress: Progress | None = None
-) -> Path:
+def download(remote: Remote, folder: Path, *, mirror: str | None = None, progress: Progress | None = None) -> Path:
     """Makes sure that the data is in the folder; files that arrived whole stay there if a later one fails."""
     base = remote.base if mirror is None else mirror
     if not _is_web_address(base):
-        raise InputError(
-            f"'{base}' is not a mirror's address; give one that begins with https:// or http://."
-        )
+        raise InputError(f"'{base}' is not a mirror's address; give one that begins with https:// or http://.")
     base = base.rstrip("/") + "/"
     if remote.members and _complete(folder, remote.members):
         return folder
@@ -141,8 +137,7 @@ def _retrieve(remote: Remote, base: str, file: str, folder: Path, progress: Prog
         pooch.retrieve(base + file, remote.hashes[file], fname=file, path=folder, downloader=readable)
     except RequestException as problem:
         raise WorldError(
-            f"could not fetch {base}{file}: {_reason(problem)}; "
-            "try again later, or give another address with --mirror."
+            f"could not fetch {base}{file}: {_reason(problem)}; try again later, or give another address with --mirror."
         ) from None
     except ValueError:
         raise WorldError(
@@ -186,9 +181,7 @@ def _unpack(remote: Remote, archive: Path, staging: Path, folder: Path) -> None:
                     with open(unpacked[name], "wb") as file:
                         shutil.copyfileobj(content, file)
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as problem:
-        raise WorldError(
-            f"{archive.name} of {remote.name} cannot be unpacked ({problem}); fetch it again."
-        ) from None
+        raise WorldError(f"{archive.name} of {remote.name} cannot be unpacked ({problem}); fetch it again.") from None
     missing = [name for name in remote.members if name not in unpacked]
     if missing:
         raise WorldError(
@@ -202,8 +195,7 @@ def _unpack(remote: Remote, archive: Path, staging: Path, folder: Path) -> None:
 
 def _complete(folder: Path, members: Mapping[str, range]) -> bool:
     return all(
-        os.path.isfile(folder / name) and os.path.getsize(folder / name) in sizes
-        for name, sizes in members.items()
+        os.path.isfile(folder / name) and os.path.getsize(folder / name) in sizes for name, sizes in members.items()
     )
 
 

@@ -95,13 +95,10 @@ def _pair(images_path: Path, labels_path: Path, classes: int, remedy: str) -> tu
         raise InputError(f"{images_path}: expected images of 28 x 28, found shape {images.shape}; {remedy}.")
     if labels.shape != (len(images),):
         raise InputError(
-            f"{labels_path}: expected a label for each of {len(images)} images, "
-            f"found shape {labels.shape}; {remedy}."
+            f"{labels_path}: expected a label for each of {len(images)} images, found shape {labels.shape}; {remedy}."
         )
     if labels.max() >= classes:
-        raise InputError(
-            f"{labels_path}: labels must be in 0..{classes - 1}, found {labels.max()}; {remedy}."
-        )
+        raise InputError(f"{labels_path}: labels must be in 0..{classes - 1}, found {labels.max()}; {remedy}.")
     return torch.from_numpy(images).unsqueeze(1), labels.astype(np.int64)  # (n, 1, 28, 28), (n,)
 
 

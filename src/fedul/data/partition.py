@@ -1,7 +1,7 @@
 """Deals labelled research data out to clients and unlabeled sets, as the paper's benchmark does.
 
-Lu et al., ICLR 2022, section 4.1 and appendix D. Rows for validation are split off before sets are formed; labels end up in a
-`Truth`, beside the `Federation`.
+Lu et al., ICLR 2022, section 4.1 and appendix D. Rows for validation are split off before sets are formed; labels end
+up in a `Truth`, beside the `Federation`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,9 @@ def deal(data: LabelledData, config: DataConfig) -> Study:
         if given is not None:
             drawn = given[name]
         else:
-            drawn = prior_tools.sample(
-                config.prior_recipe, sets[c], classes, numpy_generator(seed, "priors", name)
-            )
+            drawn = prior_tools.sample(config.prior_recipe, sets[c], classes, numpy_generator(seed, "priors", name))
         dealt = {
-            part: deal_sets(
-                data.train_labels, pool[c], drawn, config, numpy_generator(seed, part, name), name
-            )
+            part: deal_sets(data.train_labels, pool[c], drawn, config, numpy_generator(seed, part, name), name)
             for part, pool in pools.items()
         }
         train, realised = dealt["train"].rows, dealt["train"].shares
@@ -94,10 +90,10 @@ def split_clients(labels: Labels, rows: Index, config: DataConfig) -> list[Index
 
 
 def client_mix(split: str, client: int, classes: int, generator: np.random.Generator) -> Matrix:
-    """The class mix of a non-iid client: two majority classes (client number 0 has classes 0 and 1), the rest minorities.
+    """The class mix of a non-iid client: two majority classes (client 0 has classes 0 and 1), the rest minorities.
 
-    `noniid` follows the appendix's counts, about 47 % for a majority and 0.6 % for a minority class of ten; `noniid-text` follows
-    the text: a majority class has 15-25 %, a minority class less than 8 %.
+    `noniid` follows the appendix's counts, about 47 % for a majority and 0.6 % for a minority class of ten;
+    `noniid-text` follows the text: a majority class has 15-25 %, a minority class less than 8 %.
     """
     majority = [(2 * client) % classes, (2 * client + 1) % classes]
     if split == "noniid":
@@ -113,9 +109,7 @@ def client_mix(split: str, client: int, classes: int, generator: np.random.Gener
         if mix.max() < 0.08:
             mix[majority] = large
             return mix
-    raise InputError(
-        f"split noniid-text: minority classes under 8 % cannot be had with {classes} classes; use noniid."
-    )
+    raise InputError(f"split noniid-text: minority classes under 8 % cannot be had with {classes} classes; use noniid.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,9 +130,7 @@ def deal_sets(
     sets, classes = priors.shape
     size = len(pool) // sets
     if size == 0 and len(pool):
-        raise InputError(
-            f"{name}: {len(pool)} rows cannot fill {sets} sets; use fewer sets or fewer clients."
-        )
+        raise InputError(f"{name}: {len(pool)} rows cannot fill {sets} sets; use fewer sets or fewer clients.")
     by_class = [generator.permutation(pool[labels[pool] == k]) for k in range(classes)]
     parts, numbers, shares = [], [], np.zeros((sets, classes))
     for m in range(sets):
@@ -147,8 +139,8 @@ def deal_sets(
         if config.prior_source == "drawn" and (wanted > available).any():
             k = int(np.argmax(wanted - available))
             raise InputError(
-                f"prior-source drawn: {name} runs out of class {k} in set {m + 1} ({available[k]} rows left, {wanted[k]} "
-                "wanted), so the drawn priors would be wrong; use realised priors, fewer sets, or the iid split."
+                f"prior-source drawn: {name} runs out of class {k} in set {m + 1} ({available[k]} rows left, "
+                f"{wanted[k]} wanted), so the drawn priors would be wrong; use realised ones, fewer sets, or split iid."
             )
         counts = np.minimum(wanted, available)
         for k in range(classes):
@@ -178,7 +170,7 @@ def _test_population(data: LabelledData, config: DataConfig) -> tuple[Index, Mat
     return generator.permutation(np.concatenate(chosen)), prior
 
 
-def parse_test_prior(text: str, classes: tuple[str, ...]) -> Matrix:
+def parse_test_prior(text: str, classes: tuple[str, ...], *, where: str = "test-prior") -> Matrix:
     """'uniform' or 'A=0.1,B=0.9' as a vector over the classes."""
     if text == "uniform":
         return np.full(len(classes), 1 / len(classes))
@@ -187,14 +179,14 @@ def parse_test_prior(text: str, classes: tuple[str, ...]) -> Matrix:
         name, equals, value = part.rpartition("=")
         if not equals or name.strip() not in classes or name.strip() in shares:
             raise InputError(
-                f"test-prior: '{part.strip()}' is not CLASS=SHARE with a class of {', '.join(classes)}; "
-                "give uniform, natural, or a share for every class."
+                f"{where}: '{part.strip()}' is not CLASS=SHARE with a class of {', '.join(classes)}; "
+                "give uniform or a share for every class."
             )
         shares[name.strip()] = value
     if missing := [name for name in classes if name not in shares]:
-        raise InputError(f"test-prior: no share for class '{missing[0]}'; give one for every class.")
+        raise InputError(f"{where}: no share for class '{missing[0]}'; give one for every class.")
     try:
         vector = [float(shares[name]) for name in classes]
     except ValueError:
-        raise InputError(f"test-prior: '{text}' has a share that is not a number.") from None
-    return prior_tools.validate_test_prior(vector, classes, where="test-prior")
+        raise InputError(f"{where}: '{text}' has a share that is not a number.") from None
+    return prior_tools.validate_test_prior(vector, classes, where=where)

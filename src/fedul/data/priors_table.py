@@ -39,14 +39,10 @@ def read_priors(path: str, clients: Sequence[str], classes: Sequence[str]) -> di
         try:
             values = [float(cells[column]) for column in columns]
         except ValueError:
-            raise InputError(
-                f"{path}, line {number}: a prior is not a number; give proportions in 0..1."
-            ) from None
+            raise InputError(f"{path}, line {number}: a prior is not a number; give proportions in 0..1.") from None
         key = (cells[0].strip(), cells[1].strip())
         if key in seen:
-            raise InputError(
-                f"{path}, line {number}: set '{key[1]}' of client '{key[0]}' stands there twice."
-            )
+            raise InputError(f"{path}, line {number}: set '{key[1]}' of client '{key[0]}' stands there twice.")
         seen.add(key)
         validate([values], classes=classes, where=f"{path}, line {number}")
         rows.setdefault(key[0], []).append(values)

@@ -5,7 +5,7 @@ Data is indexed, not copied; an update is valid until the next one, so memory do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -16,6 +16,7 @@ from fedul.config import TrainConfig
 from fedul.federation import Federation
 from fedul.methods.base import Method, Task
 from fedul.methods.fedul import TEMPERATURES, held_out_losses, set_task
+from fedul.models.weights import load_weights, weights_of
 from fedul.randomness import key_seed, torch_generator
 
 
@@ -34,9 +35,7 @@ class Engine(Protocol):
 class InProcess:
     """Runs clients in this process."""
 
-    def __init__(
-        self, federation: Federation, method: Method, module: nn.Module, config: TrainConfig
-    ) -> None:
+    def __init__(self, federation: Federation, method: Method, module: nn.Module, config: TrainConfig) -> None:
         self._config = config
         self._method = method
         self._module = module
@@ -89,9 +88,7 @@ class InProcess:
                 losses.append(loss.detach())
                 rows.append(len(step.inputs))
         mean = (
-            torch.stack(losses).double()
-            @ torch.tensor(rows, dtype=torch.float64, device=losses[0].device)
-            / sum(rows)
+            torch.stack(losses).double() @ torch.tensor(rows, dtype=torch.float64, device=losses[0].device) / sum(rows)
         )
         return float(mean), len(losses)
 
@@ -99,9 +96,7 @@ class InProcess:
         config = self._config
         if config.optimizer == "adam":
             return torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
-        return torch.optim.SGD(
-            self._parameters, lr=config.learning_rate, momentum=config.momentum, fused=True
-        )
+        return torch.optim.SGD(self._parameters, lr=config.learning_rate, momentum=config.momentum, fused=True)
 
     @torch.no_grad()
     def _add_l1(self, weight: float) -> None:
@@ -115,15 +110,3 @@ class InProcess:
             name: tensor - weights[name] if tensor.is_floating_point() else (tensor - weights[name]).double()
             for name, tensor in self._tensors.items()
         }
-
-
-def weights_of(module: nn.Module) -> Weights:
-    """Parameters and buffers of a module by name: the live tensors, not copies."""
-    return {**{n: p.data for n, p in module.named_parameters()}, **dict(module.named_buffers())}
-
-
-@torch.no_grad()
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Overwrites a module's parameters and buffers in place."""
-    for name, tensor in weights_of(module).items():
-        tensor.copy_(weights[name])

@@ -11,7 +11,7 @@ from fedul.federation import Federation, Labels, Scaling, Truth
 
 
 def test_error(module: nn.Module, truth: Truth, scaling: Scaling) -> tuple[float, float]:
-    """Share of wrong predictions over the pooled test rows, and averaged over the clients' test sets as the paper does."""
+    """Share of wrong predictions over the pooled test rows, and averaged over clients' test sets as the paper does."""
     wrong = predictions(module, truth.test_inputs, scaling) != truth.test_labels
     clients = np.unique(truth.test_clients)
     return float(wrong.mean()), float(np.mean([wrong[truth.test_clients == c].mean() for c in clients]))
@@ -40,6 +40,7 @@ def predictions(
     device = next((p.device for p in module.parameters()), inputs.device)
     rows = torch.arange(len(inputs)) if index is None else index
     found: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    for part in torch.split(rows, batch_size):
-        found.append(module(scaling(inputs[part].to(device))).argmax(1).cpu().numpy())
+    found += [
+        module(scaling(inputs[part].to(device))).argmax(1).cpu().numpy() for part in torch.split(rows, batch_size)
+    ]
     return np.concatenate(found)

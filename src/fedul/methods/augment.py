@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedul.errors import InputError
-
 ROTATION = 20.0
 """Largest rotation, in degrees."""
 MARGIN = 4
@@ -32,10 +30,6 @@ def draw(kind: str, rows: int, generator: torch.Generator) -> Tensor:
 
 def apply(kind: str, images: Tensor, changes: Tensor) -> Tensor:
     """The changed images (n, channels, height, width)."""
-    if images.ndim != 4:
-        raise InputError(
-            f"augment {kind}: needs images (channels, height, width), but a row has shape {tuple(images.shape[1:])}."
-        )
     return _rotated(images, changes[:, 0]) if kind == "rotate" else _flipped_and_cropped(images, changes)
 
 

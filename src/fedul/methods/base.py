@@ -1,8 +1,8 @@
-"""What a method is: it turns a client's rows into steps, and a step into a loss. It knows nothing of algorithms or engines.
+"""What a method is: it turns a client's rows into steps, and a step into a loss. It knows no algorithm and no engine.
 
-Chance is kept apart from arithmetic: `Task.plan` draws everything random of a local epoch beforehand, and `Method.loss` is a pure
-function of a prediction function and a step. So a loop over clients, clients stacked into one computation and a remote
-site all compute the same.
+Chance is kept apart from arithmetic: `Task.plan` draws everything random of a local epoch beforehand, and `Method.loss`
+is a pure function of a prediction function and a step. So a loop over clients, clients stacked into one computation and
+a remote site all compute the same.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps of one local epoch, everything random already drawn; a step's rows are gathered when it is asked for."""
+    """The steps of one local epoch, everything random drawn already; rows are gathered when a step is asked for."""
 
     task: Task
     positions: Sequence[Tensor]

@@ -1,4 +1,4 @@
-"""FedUL: a client predicts which of its sets a row is in, through a fixed transition layer behind the shared classifier.
+"""FedUL: a client predicts which of its sets a row is in, by a fixed transition layer behind the shared classifier.
 
 Lu et al., Federated Learning from Only Unlabeled Data with Class-Conditional-Sharing Clients, ICLR 2022. With identity
 priors it is supervised learning on z + log(pibar / pi).
@@ -52,17 +52,14 @@ TEMPERATURES = tuple(2 ** (j / 4) for j in range(-4, 17))
 def held_out_losses(predict: Predict, task: Task, batch_size: int = 1024) -> list[float]:
     """The sum of -log Q over the task's rows, with logits divided by each of the temperatures.
 
-    A network that is trained on becomes too sure of itself long before it stops learning to tell classes apart. Judged at its
-    best temperature, a round is chosen for what it knows; and since -log Q is proper, that temperature calibrates it.
+    A network becomes too sure of itself long before it stops learning to tell classes apart. Judged at its best
+    temperature, a round is chosen for what it knows; and since -log Q is proper, that temperature calibrates it.
     """
     total = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
     for step in task.in_order(batch_size):
         logits = predict(step.inputs)
         for t, temperature in enumerate(TEMPERATURES):
             total[t] += (
-                set_loss(logits / temperature, step.targets["joint"], step.targets["marginal"])
-                .double()
-                .sum()
-                .cpu()
+                set_loss(logits / temperature, step.targets["joint"], step.targets["marginal"]).double().sum().cpu()
             )
     return total.tolist()

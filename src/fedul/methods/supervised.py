@@ -1,7 +1,7 @@
 """Supervised learning with the labels of all rows or of a share of them: the bound, and the paper's "FedAvg 10%".
 
-McMahan et al., AISTATS 2017, with cross-entropy on z + log(s / pi), where s is the client's own class mix: plain cross-entropy
-would learn each client's mix, and clients that differ would pull apart.
+McMahan et al., AISTATS 2017, with cross-entropy on z + log(s / pi), where s is the client's own class mix: plain
+cross-entropy would learn each client's mix, and clients that differ would pull apart.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ class Supervised:
         known = self.known(client)
         labels = self._labels(client)[known]
         mix = np.bincount(labels, minlength=len(federation.classes)) / len(labels)
-        with np.errstate(
-            divide="ignore"
-        ):  # a class without a labelled row: -inf, that is, never predicted here
+        with np.errstate(divide="ignore"):  # a class without a labelled row: -inf, that is, never predicted here
             shift = np.log(mix) - np.log(federation.test_prior)
         label = torch.from_numpy(labels).to(device)
         offset = torch.from_numpy(shift).to(device, float_type(client.inputs))
@@ -47,9 +45,7 @@ class Supervised:
         def targets(at: Tensor) -> Mapping[str, Tensor]:
             return {"label": label[at], "offset": offset.expand(len(at), -1)}
 
-        return Task(
-            client.inputs, client.train.index[torch.from_numpy(known)].to(device), targets, federation.scaling
-        )
+        return Task(client.inputs, client.train.index[torch.from_numpy(known)].to(device), targets, federation.scaling)
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         logits = predict(step.inputs) + step.targets["offset"]
@@ -65,11 +61,7 @@ class Supervised:
 
     def labels_used(self, federation: Federation) -> int:
         """Number of distinct rows whose label the federation uses."""
-        rows = {
-            (c.inputs.data_ptr(), int(i))
-            for c in federation.clients
-            for i in c.train.index.numpy()[self.known(c)]
-        }
+        rows = {(c.inputs.data_ptr(), int(i)) for c in federation.clients for i in c.train.index.numpy()[self.known(c)]}
         return len(rows)
 
     def _labels(self, client: UnlabeledSets) -> Labels:

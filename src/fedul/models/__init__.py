@@ -61,8 +61,7 @@ def build(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.M
             raise
         except Exception as error:
             raise InputError(
-                f"model '{named}' could not be made for rows of shape {shape} and {classes} classes: "
-                f"{_reason(error)}."
+                f"model '{named}' could not be made for rows of shape {shape} and {classes} classes: {_reason(error)}."
             ) from error
         if not isinstance(module, nn.Module):
             raise InputError(

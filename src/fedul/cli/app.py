@@ -1,0 +1,78 @@
+"""The `fedul` command. Exit code 0: done; 2: the input is wrong; 1: a fault of the world or of ours, in a sentence."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import typer
+
+from fedul import __version__
+from fedul.cli import datasets, demo, predict, train
+from fedul.errors import FedulError
+
+app = typer.Typer(
+    name="fedul",
+    help="Classifiers learned across sites that have no labels, only class proportions.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo", epilog="Example:  fedul demo")(demo.demo)
+app.command("train", epilog="Example:  fedul train --data digits --clients 5 --sets 10 --rounds 30 --out RUN")(
+    train.train
+)
+app.command("predict", epilog="Example:  fedul predict RUN images.npy --out predictions.csv")(predict.predict)
+app.add_typer(datasets.app, name="datasets")
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"fedul {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and leave."
+    ),
+) -> None:
+    pass
+
+
+# What the parser raises for a wrong call; its home differs between versions of typer.
+USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+def main() -> None:
+    """Runs the command; every failure ends as one sentence on stderr."""
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except typer.Exit as left:
+        sys.exit(left.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("stopped; a run with --out can be taken up again with --resume.", 130)
+    except FedulError as problem:
+        _fail(str(problem), problem.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as problem:
+        if isinstance(problem, USAGE_ERROR):
+            if type(problem).__name__ == "NoArgsIsHelpError":
+                typer.echo(problem.format_message())  # type: ignore[attr-defined]
+                sys.exit(2)
+            _fail(problem.format_message(), 2)  # type: ignore[attr-defined]
+        if os.environ.get("FEDUL_DEBUG"):
+            traceback.print_exc()
+        what = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        _fail(f"an error in fedul itself ({what}); set FEDUL_DEBUG=1 to see where, and please report it.", 1)
+
+
+def _fail(sentence: str, code: int) -> None:
+    print(f"fedul: {' '.join(sentence.split())}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,112 @@
+"""How things look on a terminal: progress with time left, tables, bars. Progress and messages go to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedul.errors import WorldError
+
+err = Console(stderr=True, highlight=False)
+out = Console(highlight=False)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One JSON document on stdout and nothing else there."""
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+class Rounds:
+    """A reporter for training: a bar with round, loss, held-out loss and time left."""
+
+    def __init__(self, title: str) -> None:
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=err,
+            transient=not err.is_terminal,
+            disable=not err.is_terminal,
+        )
+        self._task = self._progress.add_task(title, total=None, figures="")
+
+    def __enter__(self) -> Rounds:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def warn(self, sentence: str) -> None:
+        err.print(f"[yellow]note:[/] {sentence}", soft_wrap=True)
+
+    def round(self, figures: Mapping[str, Any], rounds: int) -> None:
+        text = f"loss {figures['loss']:.4f}"
+        if figures.get("held_out_loss") is not None:
+            text += f"  held-out {figures['held_out_loss']:.4f}"
+        if "test_error" in figures:
+            text += f"  test error {figures['test_error']:.2%}"
+        self._progress.update(self._task, completed=figures["round"], total=rounds, figures=text)
+
+
+class Download:
+    """A progress bar in the form that pooch asks for: `total`, then `update`, `reset`, `close` for each file."""
+
+    def __init__(self, title: str) -> None:
+        from rich.progress import DownloadColumn, TransferSpeedColumn
+
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=28),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            disable=not err.is_terminal,
+        )
+        self._title = title
+        self._task: Any = None
+        self.total = 0
+
+    def update(self, count: int) -> None:
+        if self._task is None:
+            self._progress.start()
+            self._task = self._progress.add_task(self._title, total=self.total or None)
+        self._progress.advance(self._task, count)
+
+    def reset(self) -> None:
+        self._task = None
+
+    def close(self) -> None:
+        self._progress.stop()
+        self._task = None
+
+
+def bars(rows: Sequence[tuple[str, float]], width: int = 36) -> list[str]:
+    """One bar for each value, the largest as long as `width`.
+
+    >>> bars([("a", 0.5), ("bb", 1.0)], width=4)
+    ['a   ██', 'bb  ████']
+    """
+    longest = max(len(name) for name, _ in rows)
+    top = max(value for _, value in rows) or 1
+    return [f"{name:<{longest}}  {'█' * max(1, round(width * value / top))}" for name, value in rows]
+
+
+def write_stdout(text: str) -> None:
+    """Text on stdout, with a sentence if nobody can take it."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise WorldError(f"could not write the output: {problem.strerror}.") from None

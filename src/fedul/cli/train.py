@@ -1,0 +1,55 @@
+"""`fedul train`: a data set, a method and an algorithm in; a run folder with a classifier out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedul.cli import show
+from fedul.cli.options import merged, part, with_options
+from fedul.config import DataConfig, TrainConfig, make
+from fedul.errors import InputError
+
+
+@with_options(DataConfig, TrainConfig)
+def train(
+    settings: dict[str, Any],
+    out: Annotated[str | None, typer.Option(help="Run folder (default: a new one under runs/).")] = None,
+    config: Annotated[str | None, typer.Option(help="TOML file with options by name; flags win.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Train even if the priors cannot tell classes apart.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Train one classifier across clients that hold only unlabeled sets."""
+    from fedul.data.study import load_config
+    from fedul.runs import RunFolder
+    from fedul.training import train as run_training
+
+    if resume and out is None:
+        raise InputError("--resume needs --out, the folder of the run to go on with.")
+    stored = RunFolder(out).stored_config() if resume and out is not None else None
+    base = {**stored.get("data", {}), **stored.get("training", {})} if stored else {}
+    options = merged(settings, config, base)
+    data, training = make(DataConfig, part(DataConfig, options)), make(TrainConfig, part(TrainConfig, options))
+    folder = Path(out or f"runs/{data.data}-{training.method}-{time.strftime('%Y%m%d-%H%M%S')}")
+    with show.Rounds(f"{training.method} on {data.data}") as reporter:
+        study = load_config(data)
+        run = run_training(
+            study,
+            out=folder,
+            resume=resume,
+            force=force,
+            reporter=reporter,
+            **{name: getattr(training, name) for name in training.__dataclass_fields__},
+        )
+    if json:
+        show.print_json(run.summary())
+        return
+    show.out.print(
+        f"test error [bold]{run.test_error:.2%}[/] (round {run.selected_round} of {len(run.history)}, "
+        f"chosen by {training.select}; labels used in training: {run.labels_used})"
+    )
+    show.out.print(f"run folder [bold]{folder}[/]; classify new rows with: fedul predict {folder} FILE", soft_wrap=True)

@@ -1,0 +1,71 @@
+"""Rows to classify, from a file: .npy, .npz, idx images, or a .csv of numbers. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul.data.idx import read_idx
+from fedul.errors import InputError
+
+
+def read_rows(path: Path) -> NDArray[Any]:
+    """The rows (n, ...) of a file."""
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file.")
+    ending = path.suffix.lower()
+    if ending in (".npy", ".npz"):
+        rows = _numpy(path)
+    elif ending in (".csv", ".txt"):
+        rows = _csv(path)
+    elif "idx" in path.name:
+        rows = read_idx(path, remedy="give a whole idx file")
+    else:
+        raise InputError(f"{path}: not a kind of file that can be read; give .npy, .npz, .csv or idx images.")
+    if rows.ndim < 2 or not (np.issubdtype(rows.dtype, np.integer) or np.issubdtype(rows.dtype, np.floating)):
+        raise InputError(
+            f"{path}: holds {rows.dtype} of shape {rows.shape}; give a table of numbers, one row for each case."
+        )
+    return rows.astype(np.float32) if rows.dtype != np.uint8 else rows
+
+
+def _numpy(path: Path) -> NDArray[Any]:
+    try:
+        stored = np.load(path, allow_pickle=False)
+        if isinstance(stored, np.ndarray):
+            return stored
+        with stored:
+            names = stored.files
+            name = "X" if "X" in names else names[0] if len(names) == 1 else None
+            if name is None:
+                raise InputError(f"{path}: holds {', '.join(names) or 'nothing'}; name the rows 'X'.")
+            rows: NDArray[Any] = stored[name]
+            return rows
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, MemoryError) as problem:
+        raise InputError(f"{path}: not a readable NumPy file of numbers ({problem}).") from None
+
+
+def _csv(path: Path) -> NDArray[Any]:
+    rows: list[list[float]] = []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            for number, cells in enumerate(csv.reader(file), start=1):
+                if not cells:
+                    continue
+                try:
+                    rows.append([float(cell) for cell in cells])
+                except ValueError:
+                    if number > 1:  # the first line may be a header
+                        raise InputError(f"{path}, line {number}: a cell is not a number.") from None
+                if rows and len(rows[-1]) != len(rows[0]):
+                    raise InputError(f"{path}, line {number}: {len(rows[-1])} cells, the first row has {len(rows[0])}.")
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise InputError(f"{path}: not a readable CSV file ({problem}).") from None
+    if not rows:
+        raise InputError(f"{path}: holds no rows.")
+    return np.array(rows)

@@ -1,0 +1,59 @@
+"""Where arithmetic happens: a GPU if there is one, and as many threads as pay."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from fedul.errors import InputError
+from fedul.federation import Federation
+
+
+def device_named(name: str) -> torch.device:
+    try:
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"device: '{name}' is not there; use auto, cpu or cuda.") from None
+    return device
+
+
+def on_device(federation: Federation, device: torch.device) -> Federation:
+    """The federation with its inputs on the device; what clients share stays shared."""
+    if device.type == "cpu":
+        return federation
+    there: dict[int, torch.Tensor] = {}
+    clients = []
+    for client in federation.clients:
+        key = client.inputs.data_ptr()
+        there.setdefault(key, client.inputs.to(device))
+        clients.append(replace(client, inputs=there[key]))
+    return replace(federation, clients=clients)
+
+
+def good_threads(module: nn.Module) -> int:
+    """One thread for small dense networks, where threads wait more than they work; else as many as there are cores."""
+    small = sum(p.numel() for p in module.parameters()) < 500_000
+    convolves = any(isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) for layer in module.modules())
+    return (
+        1
+        if small and not convolves
+        else len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )
+
+
+@contextmanager
+def arithmetic_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

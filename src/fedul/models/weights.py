@@ -1,0 +1,20 @@
+"""The weights of a module by name: parameters and buffers, each once, also where layers share one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+def weights_of(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers of a module: the live tensors, not copies."""
+    return {**{name: p.data for name, p in module.named_parameters()}, **dict(module.named_buffers())}
+
+
+@torch.no_grad()
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Overwrites a module's parameters and buffers in place."""
+    for name, tensor in weights_of(module).items():
+        tensor.copy_(weights[name])
