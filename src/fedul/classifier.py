@@ -115,7 +115,7 @@ class Classifier:
         shape, classes = tuple(description["input_shape"]), tuple(description["classes"])
         if model is None and description["model"] not in models.MODELS:
             raise InputError(f"{folder}: made with a model of the user's own; name it with --model (model=...).")
-        module = models.build(model or description["model"], shape, len(classes), seed=0)
+        module = models.build(description["model"] if model is None else model, shape, len(classes), seed=0)
         wanted = {name: tensor.shape for name, tensor in weights_of(module).items()}
         if wanted != {name: tensor.shape for name, tensor in tensors.items()}:
             raise InputError(f"{folder}: the weights do not fit the model '{description['model']}'.")

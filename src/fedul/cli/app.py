@@ -49,6 +49,8 @@ USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ 
 
 def main() -> None:
     """Runs the command; every failure ends as one sentence on stderr."""
+    # Threads that spin while they wait make a busy machine several times slower; to be set before torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
