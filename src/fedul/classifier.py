@@ -5,6 +5,7 @@ Saved as a folder of two files, `classifier.json` and `weights.safetensors`; loa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,9 +46,12 @@ class Classifier:
 
     def predict_proba(self, inputs: ArrayLike | Tensor, batch_size: int = 1024) -> NDArray[np.float64]:
         """Probabilities (n, K) of the classes for rows (n, ...)."""
-        rows = torch.as_tensor(np.asarray(inputs) if not isinstance(inputs, Tensor) else inputs)
-        if tuple(rows.shape[1:]) != self.input_shape:
-            if rows[:1].numel() == int(np.prod(self.input_shape)) and rows.ndim >= 2:
+        try:
+            rows = inputs if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
+        except (TypeError, ValueError):
+            raise InputError("rows are not a table of numbers; give an array (rows, ...).") from None
+        if rows.ndim == 0 or tuple(rows.shape[1:]) != self.input_shape:
+            if math.prod(rows.shape[1:]) == math.prod(self.input_shape) and rows.ndim >= 2:
                 rows = rows.reshape(-1, *self.input_shape)  # e.g. flat pixels for an image model
             else:
                 raise InputError(
@@ -76,7 +80,13 @@ class Classifier:
 
     def with_prior(self, prior: ArrayLike) -> Classifier:
         """The same classifier for another class mix, in closed form: posteriors times new over old prior."""
-        vector = validate(np.atleast_2d(np.asarray(prior, dtype=float)), classes=self.classes, where="prior")[0]
+        try:
+            shares = np.asarray(prior, dtype=np.float64)
+        except (TypeError, ValueError):
+            shares = np.empty(0)
+        if shares.ndim != 1 or not shares.size:
+            raise InputError(f"prior: give one proportion for each of {', '.join(self.classes)}.")
+        vector = validate(shares[None], classes=self.classes, where="prior")[0]
         return replace(self, prior=vector)
 
     def save(self, folder: str | Path) -> None:

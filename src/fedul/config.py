@@ -6,6 +6,7 @@ against these. Nothing here imports torch, so that `fedul --help` is quick.
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -37,12 +38,13 @@ def whole_numbers(value: Any) -> tuple[int, ...]:
     ((10, 20), (5,))
     """
     parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
-    if any(isinstance(part, bool | float) for part in parts):
-        raise ValueError("whole numbers, separated by commas")
     try:
-        return tuple(int(part) for part in parts)
+        numbers = tuple(_whole(part) for part in parts)
     except (TypeError, ValueError):
-        raise ValueError("whole numbers, separated by commas") from None
+        numbers = ()
+    if not numbers:
+        raise ValueError("whole numbers, separated by commas")
+    return numbers
 
 
 def batch_rows(value: Any) -> int:
@@ -51,10 +53,10 @@ def batch_rows(value: Any) -> int:
     >>> batch_rows("all"), batch_rows("64")
     (0, 64)
     """
-    if value in ("all", 0):
+    if value == "all" or (value == 0 and type(value) is int):
         return 0
     try:
-        rows = int(value)
+        rows = _whole(value)
     except (TypeError, ValueError):
         rows = -1
     if rows < 1:
@@ -70,6 +72,8 @@ def name_values(value: Any) -> dict[str, Any]:
     """
     if isinstance(value, Mapping):
         return dict(value)
+    if not isinstance(value, str | list | tuple):
+        raise ValueError("NAME=VALUE")
     pairs: dict[str, Any] = {}
     for text in [value] if isinstance(value, str) else value:
         name, equals, setting = str(text).partition("=")
@@ -233,12 +237,23 @@ def _as(kind: type[Any], value: Any, name: str) -> Any:
             return value
     elif not isinstance(value, bool):
         try:
-            number = kind(value)
-            if number == number and abs(number) != float("inf") and (kind is float or number == float(value)):
+            if kind is int:
+                return _whole(value)
+            if math.isfinite(number := float(value)):
                 return number
         except (TypeError, ValueError, OverflowError):
             pass
     raise InputError(f"{name}: expected {words[kind]}, got '{value}'.")
+
+
+def _whole(value: Any) -> int:
+    """A whole number, exactly as given: int() alone would cut 2.5 to 2 and take true for 1."""
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    number = int(value)
+    if not isinstance(value, str) and number != value:
+        raise ValueError
+    return number
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -256,5 +271,5 @@ def read_toml(path: str) -> dict[str, Any]:
             return tomllib.load(file)
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; --config takes a TOML file.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+    except (OSError, ValueError) as problem:
         raise InputError(f"{path}: not a readable TOML file ({problem}).") from None

@@ -80,6 +80,8 @@ class UnlabeledSets:
                 raise InputError(
                     f"{where}: {len(rows.index)} rows but {len(rows.sets)} set numbers; give one for each row."
                 )
+            if len(rows) and (rows.index.min() < 0 or rows.index.max() >= len(self.inputs)):
+                raise InputError(f"{where}: row numbers must lie in 0..{len(self.inputs) - 1}, the rows of its inputs.")
             if len(rows) and (rows.sets.min() < 0 or rows.sets.max() >= sets):
                 raise InputError(
                     f"{where}: set numbers must lie in 0..{sets - 1}, one for each row of its class priors."
@@ -105,8 +107,9 @@ class UnlabeledSets:
         """
         if not 0 <= held_out < 1:
             raise InputError(f"client '{name}': held_out is a share in 0..1 (below 1), got {held_out:g}.")
-        x = torch.as_tensor(inputs)
-        numbers = torch.as_tensor(sets).long().numpy()
+        x, numbers = _rows_as_tensor(inputs, name), _set_numbers(sets, name)
+        if len(x) != len(numbers):
+            raise InputError(f"client '{name}': {len(x)} rows but {len(numbers)} set numbers; give one for each row.")
         generator = numpy_generator(seed, "held-out", name)
         kept, apart = [], []
         for m in np.unique(numbers):
@@ -116,7 +119,7 @@ class UnlabeledSets:
             kept.append(order[count:])
         parts = [np.sort(np.concatenate(p)) if p else np.zeros(0, np.int64) for p in (kept, apart)]
         train, held = (Rows(torch.from_numpy(p), torch.from_numpy(numbers[p])) for p in parts)
-        return cls(name, x, train, held, np.asarray(priors))
+        return cls(name, x, train, held, prior_tools.validate(priors, where=f"class priors of client '{name}'"))
 
     @cached_property
     def set_priors(self) -> Matrix:
@@ -130,6 +133,27 @@ class UnlabeledSets:
         """s = Pi^T pibar (K,): how common each class is among all training rows."""
         mix: Matrix = self.set_priors @ self.priors
         return mix
+
+
+def _rows_as_tensor(inputs: ArrayLike | Tensor, name: str) -> Tensor:
+    try:
+        x = inputs if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
+    except (TypeError, ValueError):
+        x = torch.empty(0)
+    if x.ndim < 2:
+        raise InputError(f"client '{name}': its rows are not a table of numbers; give an array (rows, ...).")
+    finite = x.flatten(1).isfinite().all(dim=1)
+    if not finite.all():
+        row = int(finite.int().argmin())
+        raise InputError(f"client '{name}': row {row + 1} has a value that is missing or infinite; fill it or drop it.")
+    return x
+
+
+def _set_numbers(sets: ArrayLike | Tensor, name: str) -> Labels:
+    numbers = np.asarray(sets)
+    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
+        raise InputError(f"client '{name}': set numbers must be whole numbers from 0, one for each row.")
+    return numbers.astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,12 +203,14 @@ class Federation:
         digest = hashlib.sha256(repr((self.classes, self.test_prior.tolist(), self.scaling)).encode())
         hashed: dict[int, bytes] = {}  # shared inputs are read once
         for client in sorted(self.clients, key=lambda c: c.name):
-            address = client.inputs.data_ptr()
-            if address not in hashed:
-                hashed[address] = hashlib.sha256(client.inputs.contiguous().numpy().data).digest()
+            shared = id(client.inputs)
+            if shared not in hashed:
+                raw = client.inputs.contiguous().reshape(-1).view(torch.uint8)
+                hashed[shared] = hashlib.sha256(raw.numpy().data).digest()
             digest.update(repr((client.name, client.inputs.shape, client.inputs.dtype)).encode())
-            digest.update(hashed[address])
+            digest.update(hashed[shared])
             for rows in (client.train, client.held_out):
+                digest.update(repr(len(rows)).encode())
                 digest.update(rows.index.numpy().data)
                 digest.update(rows.sets.numpy().data)
             digest.update(np.ascontiguousarray(client.priors).data)
@@ -226,3 +252,11 @@ class Study:
     federation: Federation
     truth: Truth
     origin: Mapping[str, Any] = field(default_factory=dict)  # the options it was made with, for the record of a run
+
+    def __post_init__(self) -> None:
+        truth = self.truth
+        for client in self.federation.clients:
+            for rows, labels in ((client.train, truth.train_labels), (client.held_out, truth.held_out_labels)):
+                found = len(labels.get(client.name, ()))
+                if found != len(rows):
+                    raise InputError(f"client '{client.name}': {len(rows)} rows but {found} labels; give one for each.")

@@ -69,11 +69,13 @@ def remove_leftovers(folder: Path) -> None:
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     """sha256 over tensors, names sorted, raw bytes; for weights this is `weights_sha256`."""
+    import torch
+
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).numpy().data)
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)  # as bytes: NumPy has no bfloat16
     return digest.hexdigest()
 
 
@@ -81,7 +83,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
     """Writes tensors and notes (JSON-able) into one safetensors file, with a digest over both."""
     from safetensors.torch import save
 
-    text = json.dumps(notes, sort_keys=True, allow_nan=False)
+    text = json.dumps(notes, allow_nan=False)
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_bytes(path, save(flat, {"notes": text, "digest": _digest(text, flat)}))
 
@@ -96,14 +98,22 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        untouched = _padded_with_blanks(path)
     except (SafetensorError, OSError) as problem:
         raise InputError(f"{path}: damaged or cut short ({problem}); delete it or restore a copy.") from None
     notes = header.get("notes", "")
-    if header.get("digest") != _digest(notes, tensors):
+    if header.get("digest") != _digest(notes, tensors) or not untouched:
         raise InputError(
             f"{path}: altered since it was written (its digest does not match); delete it or restore a copy."
         )
     return tensors, json.loads(notes)
+
+
+def _padded_with_blanks(path: Path) -> bool:
+    """Whether only blanks follow the header's JSON, as they were written; the digest does not cover them."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        return file.read(length).rstrip(b" ").endswith(b"}")
 
 
 def _digest(notes: str, tensors: Mapping[str, Tensor]) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fedul.errors import InputError
-from fedul.federation import Federation
+from fedul.federation import Federation, float_type
 
 
 def device_named(name: str) -> torch.device:
@@ -23,16 +23,15 @@ def device_named(name: str) -> torch.device:
     return device
 
 
-def on_device(federation: Federation, device: torch.device) -> Federation:
-    """The federation with its inputs on the device; what clients share stays shared."""
-    if device.type == "cpu":
-        return federation
+def placed(federation: Federation, device: torch.device, precision: torch.dtype) -> Federation:
+    """The federation with its inputs on the device, in a type that becomes the network's; what is shared stays so."""
     there: dict[int, torch.Tensor] = {}
     clients = []
     for client in federation.clients:
-        key = client.inputs.data_ptr()
-        there.setdefault(key, client.inputs.to(device))
-        clients.append(replace(client, inputs=there[key]))
+        inputs, key = client.inputs, id(client.inputs)
+        if key not in there:
+            there[key] = inputs.to(device, inputs.dtype if float_type(inputs) == precision else precision)
+        clients.append(client if there[key] is inputs else replace(client, inputs=there[key]))
     return replace(federation, clients=clients)
 
 

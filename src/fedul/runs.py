@@ -52,7 +52,8 @@ class RunFolder:
             raise InputError(f"{self.path}: is a file; --out takes a folder.")
         stored = self.stored_config()
         if stored is None:
-            write_json(self.path / "config.json", {"format": FORMAT, "version": VERSION, **config})
+            remove_leftovers(self.path)
+            self._write_config(config)
             return None
         difference = _difference(stored, config)
         if difference:
@@ -62,7 +63,11 @@ class RunFolder:
                 f"{self.path}: already holds this run; add --resume to go on with it, or choose another --out."
             )
         remove_leftovers(self.path)
-        return self._load_state()
+        state = self._load_state()
+        if state is not None:  # a kill may have come between the checkpoint and the figures
+            self._write_metrics(state)
+        self._write_config(config)  # what a resumed run may change, such as the number of rounds, is on record too
+        return state
 
     def stored_config(self) -> dict[str, Any] | None:
         """The configuration of the run in the folder; None if there is no run yet."""
@@ -82,6 +87,8 @@ class RunFolder:
             raise InputError(
                 f"{self.path}: written in format {stored.get('version')} of another fedul; choose another --out."
             )
+        if not all(isinstance(stored.get(section, {}), dict) for section in ("data", "training")):
+            raise InputError(f"{file}: damaged; restore a copy of it, or choose another --out.")
         return {key: value for key, value in stored.items() if key not in ("format", "version")}
 
     def save_state(self, state: State) -> None:
@@ -97,8 +104,7 @@ class RunFolder:
             "history": list(state.history),
         }
         write_tensors(self.path / "checkpoint" / "state.safetensors", tensors, notes)
-        lines = "".join(json.dumps(line) + "\n" for line in state.history)
-        write_bytes(self.path / "metrics.jsonl", lines.encode())
+        self._write_metrics(state)
 
     def save_classifier(self, classifier: Classifier) -> None:
         """Writes the classifier of the selected round."""
@@ -111,12 +117,21 @@ class RunFolder:
                 return Classifier.load(folder, model=model)
         raise InputError(f"{self.path}: no classifier in it; give the folder of a finished run ('fedul train --out').")
 
+    def _write_config(self, config: Mapping[str, Any]) -> None:
+        write_json(self.path / "config.json", {"format": FORMAT, "version": VERSION, **config})
+
+    def _write_metrics(self, state: State) -> None:
+        lines = "".join(json.dumps(line) + "\n" for line in state.history)
+        write_bytes(self.path / "metrics.jsonl", lines.encode())
+
     def _load_state(self) -> State | None:
         file = self.path / "checkpoint" / "state.safetensors"
         if not file.exists():
             return None
         tensors, notes = read_tensors(file)
         groups: dict[str, dict[str, Tensor]] = {"weights": {}, "server": {}, "selected": {}}
+        if "history" not in notes or any(name.partition("/")[0] not in groups for name in tensors):
+            raise InputError(f"{file}: not a checkpoint of a run; delete it or restore a copy.")
         for name, tensor in tensors.items():
             part, _, rest = name.partition("/")
             groups[part][rest] = tensor
@@ -133,12 +148,12 @@ class RunFolder:
 
 def _difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """The first setting in which two configurations differ, in words; empty if none does."""
-    for section in sorted(set(stored) | set(config)):
+    for section in sorted((set(stored) | set(config)) - {"software"}):
         old, new = stored.get(section), config.get(section)
         if isinstance(old, dict) and isinstance(new, dict):
             for key in sorted(set(old) | set(new)):
                 if key not in MAY_CHANGE and old.get(key) != new.get(key):
                     return f"{key.replace('_', '-')} is {old.get(key)} there, {new.get(key)} here"
-        elif old != new and section != "software":
+        elif old != new:
             return f"{section.replace('_', ' ')} differs"
     return ""

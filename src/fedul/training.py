@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 import warnings
@@ -23,10 +24,11 @@ from fedul.errors import FedulError, InputError
 from fedul.evaluation.with_truth import test_error, validation_error
 from fedul.federation import Federation, Study, Truth, identifiability
 from fedul.files import tensors_digest
-from fedul.hardware import arithmetic_threads, device_named, good_threads, on_device
+from fedul.hardware import arithmetic_threads, device_named, good_threads, placed
 from fedul.methods import make_method
+from fedul.methods.base import Method
 from fedul.methods.fedul import TEMPERATURES
-from fedul.models.weights import load_weights, weights_of
+from fedul.models.weights import load_weights, precision_of, weights_of
 from fedul.randomness import torch_generator
 from fedul.runs import RunFolder, State
 
@@ -113,7 +115,7 @@ def train(
     origin = data.origin if isinstance(data, Study) else {}
     state = None
     if folder is not None:
-        state = folder.open(_record(federation, origin, config, parts.model_name), resume=resume)
+        state = folder.open(_record(federation, origin, config, parts), resume=resume)
     with arithmetic_threads(config.threads or good_threads(parts.module)):
         state = _rounds(parts, config, state, folder, reporter)
         return _finish(parts, state, folder)
@@ -144,26 +146,32 @@ class _Parts:
             len(federation.classes),
             config.seed,
         )
-        _check_fit(federation, module, config)
+        method = make_method(config.method, config.method_option, truth, config.seed)
+        _check_fit(federation, module, method, config)
         if config.start_weights:
             models.load_start_weights(module, config.start_weights)
-        method = make_method(config.method, config.method_option, truth, config.seed)
         algorithm = make_algorithm(config.algorithm, config.algorithm_option)
         device = device_named(config.device)
         module.to(device)
-        federation = on_device(federation, device)
+        federation = placed(federation, device, precision_of(module))
         engine = InProcess(federation, method, module, config)
         return cls(federation, truth, module, name, method, algorithm, engine)
 
 
-def _check_fit(federation: Federation, module: nn.Module, config: TrainConfig) -> None:
+def _check_fit(federation: Federation, module: nn.Module, method: Method, config: TrainConfig) -> None:
     """Refuses what would fail only in the first step, when a run folder exists already."""
     if config.augment != "none" and len(federation.input_shape) != 3:
         raise InputError(f"augment {config.augment}: needs images, but a row has shape {federation.input_shape}.")
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise InputError("the model has no weights to train; use one that has.")
+    if config.batch_size == 1 and any(isinstance(layer, nn.BatchNorm1d) for layer in module.modules()):
+        raise InputError("batch-size 1: batch norm needs two rows a step; use a larger one, or another model.")
     if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
         for client in federation.clients:
-            if len(client.train) < 2:
-                raise InputError(f"client '{client.name}' has one row; batch norm needs two, so use another model.")
+            if len(method.task(client, federation)) < 2:
+                raise InputError(
+                    f"client '{client.name}' has one row to train on; batch norm needs two, so use another model."
+                )
 
 
 def _rounds(
@@ -198,7 +206,9 @@ def _next_round(parts: _Parts, config: TrainConfig, state: State, names: Sequenc
     best = min(range(len(sums)), key=lambda t: sums[t]) if rows else TEMPERATURES.index(1.0)
     line["held_out_loss"] = sums[best] / rows if rows else None
     line["temperature"] = TEMPERATURES[best]
-    if not math.isfinite(line["loss"]) or not math.isfinite(sums[best]):
+    # Without held-out rows nothing but the weights themselves tells what the last step did.
+    finite = all(bool(weights[name].isfinite().all()) for name, _ in parts.module.named_parameters())
+    if not finite or not math.isfinite(line["loss"]) or not math.isfinite(sums[best]):
         raise FedulError(f"the loss is no longer finite in round {number}; use a smaller --learning-rate.")
     load_weights(parts.module, weights)
     if parts.truth is not None:
@@ -277,11 +287,13 @@ def _participants(names: Sequence[str], number: int, config: TrainConfig) -> lis
     return [names[i] for i in sorted(chosen.tolist())]
 
 
-def _record(federation: Federation, origin: Mapping[str, Any], config: TrainConfig, model: str) -> dict[str, Any]:
+def _record(federation: Federation, origin: Mapping[str, Any], config: TrainConfig, parts: _Parts) -> dict[str, Any]:
     """Everything needed to repeat the run."""
+    network = sorted((name, tuple(tensor.shape)) for name, tensor in weights_of(parts.module).items())
     return {
         "software": {"fedul": __version__, "torch": torch.__version__},
         "data": dict(origin),
         "data_fingerprint": federation.fingerprint(),
-        "training": {**plain(config), "model": model},
+        "network_fingerprint": hashlib.sha256(repr(network).encode()).hexdigest(),  # all user's models are "custom"
+        "training": {**plain(config), "model": parts.model_name},
     }

@@ -15,6 +15,7 @@ from fedul.errors import FedulError
 app = typer.Typer(
     name="fedul",
     help="Classifiers learned across sites that have no labels, only class proportions.",
+    epilog="Example:  fedul demo",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -45,6 +46,7 @@ def _main(
 
 # What the parser raises for a wrong call; its home differs between versions of typer.
 USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+STOPPED = 130
 
 
 def main() -> None:
@@ -53,11 +55,13 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         code = app(standalone_mode=False)
+        if code == STOPPED:  # typer turns a KeyboardInterrupt into this
+            raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
     except typer.Exit as left:
         sys.exit(left.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("stopped; a run with --out can be taken up again with --resume.", 130)
+        _fail("stopped; a run with --out can be taken up again with --resume.", STOPPED)
     except FedulError as problem:
         _fail(str(problem), problem.exit_code)
     except BrokenPipeError:
@@ -71,6 +75,8 @@ def main() -> None:
             _fail(problem.format_message(), 2)  # type: ignore[attr-defined]
         if os.environ.get("FEDUL_DEBUG"):
             traceback.print_exc()
+        if isinstance(problem, OSError):
+            _fail(f"{problem.filename or 'the output'}: {problem.strerror or problem}; see to it and try again.", 1)
         what = f"{type(problem).__name__}: {problem}".splitlines()[0]
         _fail(f"an error in fedul itself ({what}); set FEDUL_DEBUG=1 to see where, and please report it.", 1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from fedul.cli import show
@@ -64,4 +65,4 @@ def fetch(
     if json:
         show.print_json({"name": name, "path": str(path)})
     else:
-        show.out.print(f"{name} is in [bold]{path}[/]", soft_wrap=True)
+        show.out.print(f"{name} is in [bold]{escape(str(path))}[/]", soft_wrap=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from fedul.cli import show
@@ -51,12 +52,13 @@ def demo(
         return
     _show(results, rows=len(study.truth.test_labels))
     show.out.print(
-        f"runs: [bold]{folder}[/]; look into metrics.jsonl, or go on with: fedul train --help", soft_wrap=True
+        f"runs: [bold]{escape(str(folder))}[/]; look into metrics.jsonl, or go on with: fedul train --help",
+        soft_wrap=True,
     )
 
 
 def _show(results: list[dict[str, Any]], rows: int) -> None:
-    table = Table(title=f"Handwritten digits, 5 clients with 10 sets each, {rows} test digits by other writers")
+    table = Table(title=f"Handwritten digits: 5 clients, 10 sets each; {rows:,} test digits")
     table.add_column("method")
     table.add_column("labels used", justify="right")
     table.add_column("test error", justify="right")

@@ -10,10 +10,13 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from fedul.algorithms import ALGORITHMS
 from fedul.config import DataConfig, TrainConfig, read_toml
 from fedul.errors import unknown
+from fedul.methods import METHODS
 
 CONFIGS = (DataConfig, TrainConfig)
+REGISTRIES = {"method": METHODS, "algorithm": ALGORITHMS}
 # Settings that a flag states twice as yes and no, under names that say what each means.
 YES_NO = {"sets_overlap": "--sets-overlap/--sets-disjoint"}
 
@@ -53,7 +56,8 @@ def _annotation(f: Field[Any], hint: Any, panel: str) -> Any:
     several = f.name.endswith("_option")
     default = {"sets": "10", "batch_size": str(f.default)}.get(f.name, f.default)
     shown = None if default in (None, ()) else default
-    words = [f"one of {', '.join(meta['choices'])}"] if meta["choices"] else []
+    choices = meta["choices"] or REGISTRIES.get(f.name, ())
+    words = [f"one of {', '.join(choices)}"] if choices else []
     if f.name in YES_NO:
         shown = "overlap"
     if shown is not None:
@@ -69,7 +73,7 @@ def merged(settings: Mapping[str, Any], config_file: str | None, base: Mapping[s
     """All settings by name: flags win over the file, which wins over `base`; unknown names in the file are refused."""
     known = {f.name for config in CONFIGS for f in fields(config)}
     from_file = {
-        name.replace("-", "_"): value for name, value in (read_toml(config_file) if config_file else {}).items()
+        name.replace("-", "_"): value for name, value in ({} if config_file is None else read_toml(config_file)).items()
     }
     for name in from_file:
         if name not in known:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from fedul.cli import show
 
@@ -54,4 +55,4 @@ def predict(
             document |= {"class": names, "probabilities": probabilities.tolist()}
         show.print_json(document)
     elif out is not None:
-        show.out.print(f"{len(names):,} rows classified; written to [bold]{out}[/]", soft_wrap=True)
+        show.out.print(f"{len(names):,} rows classified; written to [bold]{escape(out)}[/]", soft_wrap=True)

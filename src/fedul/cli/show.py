@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedul.errors import WorldError
@@ -46,7 +47,7 @@ class Rounds:
         self._progress.stop()
 
     def warn(self, sentence: str) -> None:
-        err.print(f"[yellow]note:[/] {sentence}", soft_wrap=True)
+        err.print(f"[yellow]note:[/] {escape(sentence)}", soft_wrap=True)
 
     def round(self, figures: Mapping[str, Any], rounds: int) -> None:
         text = f"loss {figures['loss']:.4f}"

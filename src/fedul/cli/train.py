@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from fedul.cli import show
 from fedul.cli.options import merged, part, with_options
@@ -24,17 +25,15 @@ def train(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Train one classifier across clients that hold only unlabeled sets."""
-    from fedul.data.study import load_config
-    from fedul.runs import RunFolder
-    from fedul.training import train as run_training
-
     if resume and out is None:
         raise InputError("--resume needs --out, the folder of the run to go on with.")
-    stored = RunFolder(out).stored_config() if resume and out is not None else None
-    base = {**stored.get("data", {}), **stored.get("training", {})} if stored else {}
-    options = merged(settings, config, base)
+    options = merged(settings, config, _stored(out) if resume and out is not None else {})
     data, training = make(DataConfig, part(DataConfig, options)), make(TrainConfig, part(TrainConfig, options))
     folder = Path(out or f"runs/{data.data}-{training.method}-{time.strftime('%Y%m%d-%H%M%S')}")
+
+    from fedul.data.study import load_config  # here, so that a wrong option is told before torch is loaded
+    from fedul.training import train as run_training
+
     with show.Rounds(f"{training.method} on {data.data}") as reporter:
         study = load_config(data)
         run = run_training(
@@ -52,4 +51,13 @@ def train(
         f"test error [bold]{run.test_error:.2%}[/] (round {run.selected_round} of {len(run.history)}, "
         f"chosen by {training.select}; labels used in training: {run.labels_used})"
     )
-    show.out.print(f"run folder [bold]{folder}[/]; classify new rows with: fedul predict {folder} FILE", soft_wrap=True)
+    place = escape(str(folder))
+    show.out.print(f"run folder [bold]{place}[/]; classify new rows with: fedul predict {place} FILE", soft_wrap=True)
+
+
+def _stored(out: str) -> dict[str, Any]:
+    """The options of the run in a folder; none if there is no run yet."""
+    from fedul.runs import RunFolder
+
+    stored = RunFolder(out).stored_config() or {}
+    return {**stored.get("data", {}), **stored.get("training", {})}

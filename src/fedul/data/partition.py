@@ -140,7 +140,8 @@ def deal_sets(
             k = int(np.argmax(wanted - available))
             raise InputError(
                 f"prior-source drawn: {name} runs out of class {k} in set {m + 1} ({available[k]} rows left, "
-                f"{wanted[k]} wanted), so the drawn priors would be wrong; use realised ones, fewer sets, or split iid."
+                f"{wanted[k]} wanted), so the drawn priors would be wrong; use realised ones, "
+                f"{'more (smaller) sets' if config.sets_overlap else 'sets that overlap'}, or split iid."
             )
         counts = np.minimum(wanted, available)
         for k in range(classes):
@@ -162,6 +163,9 @@ def _test_population(data: LabelledData, config: DataConfig) -> tuple[Index, Mat
         return np.arange(len(data.test_labels)), counts / counts.sum()
     prior = parse_test_prior(config.test_prior, tuple(data.classes))
     total = np.floor((counts / prior).min() + 1e-9)
+    if total < 1:
+        absent = data.classes[int(np.argmin(counts / prior))]
+        raise InputError(f"test-prior: there is no test row of class '{absent}'; use natural, or drop the class.")
     generator = numpy_generator(config.seed, "test")
     chosen = [
         generator.permutation(np.flatnonzero(data.test_labels == k))[: max(1, round(total * prior[k]))]

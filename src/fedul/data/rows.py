@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +30,27 @@ def read_rows(path: Path) -> NDArray[Any]:
         raise InputError(
             f"{path}: holds {rows.dtype} of shape {rows.shape}; give a table of numbers, one row for each case."
         )
-    return rows.astype(np.float32) if rows.dtype != np.uint8 else rows
+    if rows.dtype == np.uint8:
+        return rows
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 is infinite, which the classifier refuses
+        return rows.astype(np.float32)
 
 
 def _numpy(path: Path) -> NDArray[Any]:
     try:
-        stored = np.load(path, allow_pickle=False)
-        if isinstance(stored, np.ndarray):
-            return stored
-        with stored:
+        with path.open("rb") as file:  # opened here, since NumPy leaves a file open that it cannot read
+            stored = np.load(file, allow_pickle=False)
+            if isinstance(stored, np.ndarray):
+                return stored
             names = stored.files
             name = "X" if "X" in names else names[0] if len(names) == 1 else None
             if name is None:
                 raise InputError(f"{path}: holds {', '.join(names) or 'nothing'}; name the rows 'X'.")
             rows: NDArray[Any] = stored[name]
             return rows
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, MemoryError) as problem:
+    except InputError:
+        raise
+    except Exception as problem:  # zip, zlib, tokenize and NumPy each have errors of their own for a damaged file
         raise InputError(f"{path}: not a readable NumPy file of numbers ({problem}).") from None
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedul.federation import Federation, Labels, Scaling, Truth
+from fedul.models.weights import precision_of
 
 
 def test_error(module: nn.Module, truth: Truth, scaling: Scaling) -> tuple[float, float]:
@@ -38,9 +39,11 @@ def predictions(
     """The most probable class (n,) of the rows, or of those at `index`."""
     module.eval()
     device = next((p.device for p in module.parameters()), inputs.device)
+    precision = precision_of(module)
     rows = torch.arange(len(inputs)) if index is None else index
     found: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     found += [
-        module(scaling(inputs[part].to(device))).argmax(1).cpu().numpy() for part in torch.split(rows, batch_size)
+        module(scaling(inputs[part].to(device)).to(precision)).argmax(1).cpu().numpy()
+        for part in torch.split(rows, batch_size)
     ]
     return np.concatenate(found)

@@ -7,7 +7,7 @@ a remote site all compute the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,9 @@ from fedul.methods import augment as augmentation
 
 Predict = Callable[[Tensor], Tensor]
 """From inputs (n, ...) to logits (n, K), with some weights."""
+
+GATHERED = 2**20
+"""Input values that a plan gathers at once: enough for many steps of a table, and little memory for large images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,12 @@ class Step:
     def mean(self, values: Tensor) -> Tensor:
         """The mean of one value a row; losses use this and no other, so that padded rows can weigh nothing."""
         return values.mean() if self.weight is None else (values * self.weight).sum()
+
+    def split(self, sizes: list[int]) -> Iterator[Step]:
+        """Its rows as several steps of these sizes, all rows counting the same; views, not copies."""
+        targets = {name: torch.split(values, sizes) for name, values in self.targets.items()}
+        for i, inputs in enumerate(torch.split(self.inputs, sizes)):
+            yield Step(inputs, {name: values[i] for name, values in targets.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,22 +79,27 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps of one local epoch, everything random drawn already; rows are gathered when a step is asked for."""
+    """The steps of one local epoch, everything random drawn already; rows are gathered when their turn comes."""
 
     task: Task
-    positions: Sequence[Tensor]
-    changes: Sequence[Tensor]
+    positions: tuple[Tensor, ...]  # one tensor a step
+    changes: tuple[Tensor, ...]
     augment: str
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def __iter__(self) -> Iterator[Step]:
-        for at, changes in zip(self.positions, self.changes, strict=True):
-            step = self.task.step(at)
+        # Several steps' rows at once: gathered and scaled step by step, they are a tenth of a small network's time.
+        values = self.task.inputs.shape[1:].numel() * len(self.positions[0])
+        together = max(1, GATHERED // max(values, 1))
+        for first in range(0, len(self), together):
+            parts = slice(first, first + together)
+            step = self.task.step(torch.cat(self.positions[parts]))
             if self.augment != "none":
-                step = Step(augmentation.apply(self.augment, step.inputs, changes), step.targets)
-            yield step
+                changed = augmentation.apply(self.augment, step.inputs, torch.cat(self.changes[parts]))
+                step = Step(changed, step.targets)
+            yield from step.split([len(at) for at in self.positions[parts]])
 
 
 class Method(Protocol):

@@ -58,8 +58,7 @@ def held_out_losses(predict: Predict, task: Task, batch_size: int = 1024) -> lis
     total = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
     for step in task.in_order(batch_size):
         logits = predict(step.inputs)
-        for t, temperature in enumerate(TEMPERATURES):
-            total[t] += (
-                set_loss(logits / temperature, step.targets["joint"], step.targets["marginal"]).double().sum().cpu()
-            )
+        # (T, n, K): all temperatures at once, since with many small clients each operation costs more than its sums.
+        scaled = logits / logits.new_tensor(TEMPERATURES)[:, None, None]
+        total += set_loss(scaled, step.targets["joint"], step.targets["marginal"]).double().sum(-1).cpu()
     return total.tolist()

@@ -167,11 +167,13 @@ def _check_by_dry_run(module: nn.Module, named: str, shape: tuple[int, ...], cla
     """Refuse a network that does not map (2, *shape) to (2, classes)."""
     import torch
 
+    from fedul.models.weights import precision_of
+
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         with torch.no_grad():
-            logits = module(torch.zeros(2, *shape))
+            logits = module(torch.zeros(2, *shape, dtype=precision_of(module)))
     except Exception as error:
         raise InputError(f"model '{named}' cannot take rows of shape {shape}: {_reason(error)}.") from error
     finally:

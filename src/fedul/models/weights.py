@@ -13,6 +13,11 @@ def weights_of(module: nn.Module) -> dict[str, Tensor]:
     return {**{name: p.data for name, p in module.named_parameters()}, **dict(module.named_buffers())}
 
 
+def precision_of(module: nn.Module) -> torch.dtype:
+    """The floating type a module computes in: that of its first parameter."""
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.get_default_dtype())
+
+
 @torch.no_grad()
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Overwrites a module's parameters and buffers in place."""

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from fedul.data import SOURCES
+
+from .command import Fedul, contents, is_one_sentence
+
+
+class WrongContent(BaseHTTPRequestHandler):
+    """Answers every request with something that is not a data set."""
+
+    def do_GET(self) -> None:
+        body = b"not what you wanted"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def mirror() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), WrongContent) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_list_names_every_data_set_and_says_which_are_here(fresh_fedul: Fedul) -> None:
+    outcome = fresh_fedul("datasets")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert all(name in outcome.out for name in SOURCES)
+    assert "embedded" in outcome.out
+    assert "fedul datasets fetch mnist" in outcome.out
+
+
+def test_the_list_is_one_json_document_if_asked(fresh_fedul: Fedul) -> None:
+    outcome = fresh_fedul("datasets --json")
+    assert (outcome.code, outcome.err) == (0, "")
+    listed = {row["name"]: row for row in outcome.document["datasets"]}
+    assert set(listed) == set(SOURCES)
+    assert Path(listed["digits"]["path"]).is_file()
+    assert listed["digits"]["rows"] == 5620
+    assert listed["mnist"]["path"] is None
+
+
+def test_a_data_set_that_comes_with_the_package_needs_no_fetching(fresh_fedul: Fedul, tmp_path: Path) -> None:
+    outcome = fresh_fedul("datasets fetch digits --json")
+    assert outcome.code == 0
+    assert Path(outcome.document["path"]).is_file()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10"])
+def test_a_mirror_with_wrong_content_is_refused_and_nothing_is_left(
+    fresh_fedul: Fedul, tmp_path: Path, mirror: str, name: str
+) -> None:
+    outcome = fresh_fedul(f"datasets fetch {name} --data-dir data --mirror {mirror} --json")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert is_one_sentence(outcome.err)
+    assert "checksum" in outcome.err
+    assert contents(tmp_path) == {}
+
+
+def test_a_mirror_that_does_not_answer_is_a_fault_of_the_world(fresh_fedul: Fedul, tmp_path: Path) -> None:
+    outcome = fresh_fedul("datasets fetch mnist --data-dir data --mirror http://127.0.0.1:9")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert is_one_sentence(outcome.err)
+    assert contents(tmp_path) == {}
+
+
+def test_an_unknown_data_set_is_refused_with_the_nearest_name(fresh_fedul: Fedul) -> None:
+    outcome = fresh_fedul("datasets fetch minst")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert is_one_sentence(outcome.err)
+    assert "did you mean 'mnist'?" in outcome.err

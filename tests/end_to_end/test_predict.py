@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedul.data import read
+
+from .command import Fedul, Outcome, Warm, run
+
+CLASSES = tuple("0123456789")
+
+
+@pytest.fixture(scope="module")
+def folder(canonical: tuple[Path, Outcome], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("predict")
+    shutil.copytree(canonical[0], here / "RUN")
+    flat: NDArray[np.uint8] = read("digits").test_inputs[:50].reshape(50, 64).numpy()
+    np.save(here / "rows.npy", flat)
+    np.save(here / "images.npy", flat.reshape(50, 1, 8, 8))
+    np.save(here / "floats.npy", flat.astype(np.float64))
+    np.savez(here / "rows.npz", X=flat, other=np.zeros(3))
+    np.savez_compressed(here / "only.npz", anything=flat)
+    np.savetxt(here / "rows.csv", flat, delimiter=",", fmt="%d")
+    np.savetxt(here / "header.csv", flat, delimiter=",", fmt="%d", comments="", header=",".join("p" * 64))
+    sizes = b"".join(size.to_bytes(4, "big") for size in (50, 8, 8))
+    (here / "rows-idx3-ubyte").write_bytes(b"\0\0\x08\x03" + sizes + flat.tobytes())
+    return here
+
+
+@pytest.fixture(scope="module")
+def fedul(warm: Warm, folder: Path) -> Fedul:
+    return partial(warm.run, at=folder)
+
+
+@pytest.fixture(scope="module")
+def prediction(folder: Path) -> Outcome:
+    return run("predict RUN rows.npy --json", folder)
+
+
+@pytest.fixture(scope="module")
+def probabilities(prediction: Outcome) -> NDArray[np.float64]:
+    return np.array(prediction.document["probabilities"])
+
+
+def table(text: str) -> tuple[list[str], list[str], NDArray[np.float64]]:
+    header, *rows = list(csv.reader(io.StringIO(text)))
+    return header, [row[0] for row in rows], np.array([[float(cell) for cell in row[1:]] for row in rows])
+
+
+def test_predictions_are_a_table_of_classes_and_probabilities_in_the_order_of_the_rows(
+    fedul: Fedul, probabilities: NDArray[np.float64]
+) -> None:
+    outcome = fedul("predict RUN rows.npy")
+    assert (outcome.code, outcome.err) == (0, "")
+    header, names, figures = table(outcome.out)
+    assert header == ["class", *(f"p({name})" for name in CLASSES)]
+    assert figures.shape == (50, 10)
+    np.testing.assert_allclose(figures.sum(axis=1), 1, atol=1e-4)
+    np.testing.assert_allclose(figures, probabilities, atol=1e-5)
+    assert names == [CLASSES[k] for k in probabilities.argmax(axis=1)]
+
+
+def test_the_json_document_says_all_that_the_table_says(
+    prediction: Outcome, probabilities: NDArray[np.float64]
+) -> None:
+    assert (prediction.code, prediction.err) == (0, "")
+    assert prediction.document["rows"] == 50
+    assert prediction.document["classes"] == list(CLASSES)
+    assert prediction.document["class"] == [CLASSES[k] for k in probabilities.argmax(axis=1)]
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-9)
+
+
+def test_most_predictions_of_a_trained_classifier_are_right(probabilities: NDArray[np.float64]) -> None:
+    assert (probabilities.argmax(axis=1) == read("digits").test_labels[:50]).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    "file", ["images.npy", "floats.npy", "rows.npz", "only.npz", "rows.csv", "header.csv", "rows-idx3-ubyte"]
+)
+def test_the_same_rows_in_another_kind_of_file_are_predicted_the_same(
+    fedul: Fedul, probabilities: NDArray[np.float64], file: str
+) -> None:
+    document = fedul(f"predict RUN {file} --json").document
+    np.testing.assert_allclose(document["probabilities"], probabilities, rtol=1e-5, atol=1e-9)
+
+
+def test_another_prior_changes_the_probabilities_in_closed_form(
+    fedul: Fedul, probabilities: NDArray[np.float64]
+) -> None:
+    prior = np.array([0.55] + [0.05] * 9)
+    given = ",".join(f"{name}={share}" for name, share in zip(CLASSES, prior, strict=True))
+    document = fedul(f"predict RUN rows.npy --json --prior {given}").document
+    expected = probabilities * prior / 0.1
+    np.testing.assert_allclose(
+        document["probabilities"], expected / expected.sum(axis=1, keepdims=True), rtol=1e-6, atol=1e-12
+    )
+
+
+def test_out_writes_the_table_to_a_file(fedul: Fedul, folder: Path, probabilities: NDArray[np.float64]) -> None:
+    outcome = fedul("predict RUN rows.npy --out 'new/[mine].csv'")
+    assert outcome.code == 0
+    assert "new/[mine].csv" in outcome.out
+    _, names, figures = table((folder / "new/[mine].csv").read_text())
+    assert len(names) == 50
+    np.testing.assert_allclose(figures, probabilities, atol=1e-5)
+
+
+def test_out_and_json_together_write_the_table_and_print_where_it_is(fedul: Fedul, folder: Path) -> None:
+    outcome = fedul("predict RUN rows.npy --out table.csv --json")
+    assert outcome.document["out"] == "table.csv"
+    assert len(table((folder / "table.csv").read_text())[1]) == 50
+
+
+def test_the_folder_of_the_model_alone_is_enough(fedul: Fedul, probabilities: NDArray[np.float64]) -> None:
+    assert fedul("predict RUN/model rows.npy --json").document["probabilities"] == probabilities.tolist()

@@ -1,0 +1,74 @@
+"""Errors counted with true labels are the shares one gets by counting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from torch import Tensor, nn
+
+from fedul.evaluation.with_truth import predictions, test_error, validation_error
+from fedul.federation import Federation, Rows, Scaling, Truth, UnlabeledSets
+
+
+class Sign(nn.Module):
+    """Says class 1 where the one value is above zero."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([-x, x], dim=1)
+
+
+def rows(index: list[int], sets: list[int]) -> Rows:
+    return Rows(torch.tensor(index, dtype=torch.int64), torch.tensor(sets, dtype=torch.int64))
+
+
+VALUES = torch.tensor([[-1.0], [2.0], [3.0], [-4.0], [5.0], [6.0]])  # predicted 0 1 1 0 1 1
+TRUTH = Truth(
+    test_inputs=VALUES,
+    test_labels=np.array([0, 0, 0, 0, 1, 1]),
+    test_clients=np.array([0, 0, 0, 0, 1, 1]),
+    train_labels={},
+    held_out_labels={"a": np.array([0, 0, 1]), "b": np.array([1])},
+)
+
+
+def test_the_pooled_error_counts_rows_and_the_other_one_counts_clients() -> None:
+    pooled, by_client = test_error(Sign(), TRUTH, Scaling())
+    assert pooled == 2 / 6
+    assert by_client == (2 / 4 + 0 / 2) / 2
+
+
+def test_inputs_are_scaled_before_they_are_judged() -> None:
+    assert test_error(Sign(), TRUTH, Scaling(-1.0))[0] == 4 / 6
+
+
+def test_the_validation_error_is_pooled_over_all_clients_held_out_rows() -> None:
+    clients = [
+        UnlabeledSets("a", VALUES, rows([0, 1], [0, 1]), rows([3, 1, 2], [0, 0, 1]), np.eye(2)),
+        UnlabeledSets("b", VALUES, rows([0, 1], [0, 1]), rows([4], [0]), np.eye(2)),
+    ]
+    assert validation_error(Sign(), Federation(clients, "ab"), TRUTH) == 1 / 4
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 100])
+def test_predictions_do_not_depend_on_the_size_of_batches(batch_size: int) -> None:
+    assert_array_equal(predictions(Sign(), VALUES, Scaling(), batch_size=batch_size), [0, 1, 1, 0, 1, 1])
+
+
+def test_predictions_of_some_rows_are_those_rows_predictions() -> None:
+    assert_array_equal(predictions(Sign(), VALUES, Scaling(), torch.tensor([3, 3, 1])), [0, 0, 1])
+
+
+def test_no_rows_have_no_predictions() -> None:
+    assert predictions(Sign(), VALUES, Scaling(), torch.zeros(0).long()).shape == (0,)
+
+
+def test_networks_are_judged_in_evaluation_mode() -> None:
+    module = nn.Sequential(nn.Dropout(1.0), Sign()).train()
+    assert_array_equal(predictions(module, VALUES, Scaling()), [0, 1, 1, 0, 1, 1])
+
+
+def test_bytes_are_judged_in_the_precision_of_the_network() -> None:
+    module = nn.Linear(1, 2).double()
+    assert predictions(module, torch.tensor([[3], [200]], dtype=torch.uint8), Scaling(1 / 255)).shape == (2,)

@@ -1,0 +1,200 @@
+"""A run's folder holds one run: another one, or something else, is refused and left as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedul.classifier import Classifier
+from fedul.errors import InputError
+from fedul.files import TEMPORARY, tensors_digest
+from fedul.models import build
+from fedul.runs import RunFolder, State
+
+CONFIG: dict[str, Any] = {
+    "software": {"fedul": "0.1.0"},
+    "data": {"data": "digits", "seed": 0},
+    "data_fingerprint": "abc",
+    "training": {"rounds": 3, "seed": 0, "sets": [1, 2], "threads": 0},
+}
+
+
+def state(number: int = 2, selected_round: int = 1) -> State:
+    weights = {"layer/w": torch.rand(3, 2), "n": torch.tensor(7)}
+    selected = weights if selected_round == number else {"layer/w": torch.rand(3, 2), "n": torch.tensor(3)}
+    history = [{"round": i + 1, "loss": 0.1 * i, "held_out_loss": None} for i in range(number)]
+    return State(number, weights, {"momentum": torch.rand(4)}, selected, selected_round, 0.25, history)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def with_training(**changes: Any) -> dict[str, Any]:
+    return {**CONFIG, "training": {**CONFIG["training"], **changes}}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "run")
+    folder.open(CONFIG, resume=False)
+    folder.save_state(state())
+    return folder
+
+
+def test_a_new_folder_gets_the_configuration_and_has_no_state(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "deep" / "run")
+    assert folder.open(CONFIG, resume=False) is None
+    assert folder.stored_config() == CONFIG
+    assert json.loads((folder.path / "config.json").read_text())["format"] == "fedul-run"
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_an_empty_folder_will_do(tmp_path: Path, resume: bool) -> None:
+    (tmp_path / ".DS_Store").write_bytes(b"")
+    assert RunFolder(tmp_path).open(CONFIG, resume=resume) is None
+
+
+@pytest.mark.parametrize("selected_round", [1, 2])
+def test_a_state_comes_back_to_the_bit(tmp_path: Path, selected_round: int) -> None:
+    folder, before = RunFolder(tmp_path / "run"), state(2, selected_round)
+    folder.open(CONFIG, resume=False)
+    folder.save_state(before)
+    after = folder.open(CONFIG, resume=True)
+    assert after is not None
+    for part in ("weights", "server", "selected"):
+        assert tensors_digest(getattr(after, part)) == tensors_digest(getattr(before, part))
+    for name in ("round", "selected_round", "selected_score", "history"):
+        assert getattr(after, name) == getattr(before, name)
+
+
+def test_metrics_are_a_line_of_json_for_each_round(run: RunFolder) -> None:
+    lines = (run.path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [1, 2]
+
+
+def test_the_same_run_is_refused_unless_resumed_and_left_as_it_is(run: RunFolder) -> None:
+    before = contents(run.path)
+    with pytest.raises(InputError, match="already holds this run; add --resume to go on with it"):
+        run.open(CONFIG, resume=False)
+    assert contents(run.path) == before
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        (with_training(seed=1), "seed is 0 there, 1 here"),
+        (with_training(sets=[1, 3]), r"sets is \[1, 2\] there, \[1, 3\] here"),
+        (with_training(batch_size=3), "batch-size is None there, 3 here"),
+        ({**CONFIG, "data": {"data": "mnist", "seed": 0}}, "data is digits there, mnist here"),
+        ({**CONFIG, "data_fingerprint": "abd"}, "data fingerprint differs"),
+    ],
+)
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_different_run_is_refused_and_left_as_it_is(
+    run: RunFolder, config: dict[str, Any], complaint: str, resume: bool
+) -> None:
+    before = contents(run.path)
+    with pytest.raises(InputError, match=f"holds a different run \\({complaint}\\); choose another --out"):
+        run.open(config, resume=resume)
+    assert contents(run.path) == before
+
+
+@pytest.mark.parametrize("change", [{"rounds": 9}, {"threads": 2}, {"device": "cpu"}, {"evaluate_every": 5}])
+def test_what_does_not_alter_the_rounds_already_done_may_change_and_is_recorded(
+    run: RunFolder, change: dict[str, Any]
+) -> None:
+    assert run.open(with_training(**change), resume=True) is not None
+    stored = run.stored_config()
+    assert stored is not None
+    assert stored["training"].items() >= change.items()
+
+
+def test_another_version_of_the_software_may_go_on(run: RunFolder) -> None:
+    assert run.open({**CONFIG, "software": {"fedul": "0.2.0"}}, resume=True) is not None
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_folder_with_something_else_in_it_is_refused_and_left_as_it_is(tmp_path: Path, resume: bool) -> None:
+    (tmp_path / "thesis.tex").write_text("important")
+    with pytest.raises(InputError, match="is not empty and not a run of fedul; choose another --out"):
+        RunFolder(tmp_path).open(CONFIG, resume=resume)
+    assert contents(tmp_path) == {"thesis.tex": b"important"}
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{}", "config.json is not of a run of fedul"),
+        ("[1]", "config.json is not of a run of fedul"),
+        ('{"format": "fedul-run", "version": 99}', "written in format 99 of another fedul"),
+        ("{", "not a readable JSON file"),
+    ],
+)
+def test_a_config_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path, content: str, complaint: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(InputError, match=complaint):
+        RunFolder(tmp_path).open(CONFIG, resume=True)
+    assert contents(tmp_path) == {"config.json": content.encode()}
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("important")
+    with pytest.raises(InputError, match="is a file; --out takes a folder"):
+        RunFolder(tmp_path / "run").open(CONFIG, resume=False)
+    assert (tmp_path / "run").read_text() == "important"
+
+
+def damaged(content: bytes) -> dict[str, bytes]:
+    middle = len(content) // 2
+    flipped = bytes([content[middle] ^ 1])
+    return {"altered": content[:middle] + flipped + content[middle + 1 :], "cut": content[:-1], "empty": b""}
+
+
+@pytest.mark.parametrize("damage", ["altered", "cut", "empty"])
+def test_a_damaged_checkpoint_is_refused_and_left_as_it_is(run: RunFolder, damage: str) -> None:
+    file = run.path / "checkpoint" / "state.safetensors"
+    file.write_bytes(damaged(file.read_bytes())[damage])
+    before = contents(run.path)
+    with pytest.raises(InputError, match=r"state\.safetensors: (altered since|damaged or cut)"):
+        run.open(CONFIG, resume=True)
+    assert contents(run.path) == before
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.open(CONFIG, resume=False)
+    assert folder.open(CONFIG, resume=True) is None
+
+
+def test_what_a_killed_write_left_behind_is_removed_on_resume(run: RunFolder) -> None:
+    (run.path / "checkpoint" / f"{TEMPORARY}abc").write_bytes(b"half")
+    run.open(CONFIG, resume=True)
+    assert not any(TEMPORARY in name for name in contents(run.path))
+
+
+def test_the_selected_weights_are_not_stored_twice(tmp_path: Path) -> None:
+    sizes = []
+    for selected_round in (1, 2):
+        folder = RunFolder(tmp_path / str(selected_round))
+        folder.save_state(state(2, selected_round))
+        sizes.append((folder.path / "checkpoint" / "state.safetensors").stat().st_size)
+    assert sizes[1] < sizes[0]
+
+
+def test_the_classifier_is_found_in_a_run_and_in_a_bare_model_folder(run: RunFolder) -> None:
+    one = Classifier(build("linear", (2,), 2, 0), "linear", ("a", "b"), (2,), np.array([0.5, 0.5]))
+    run.save_classifier(one)
+    for folder in (run.path, run.path / "model"):
+        found = RunFolder(folder).load_classifier()
+        assert np.array_equal(found.predict_proba([[1.0, 2.0]]), one.predict_proba([[1.0, 2.0]]))
+
+
+def test_a_folder_without_a_classifier_is_refused(run: RunFolder) -> None:
+    with pytest.raises(InputError, match="no classifier in it; give the folder of a finished run"):
+        run.load_classifier()
