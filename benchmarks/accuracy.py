@@ -44,7 +44,11 @@ def mnist(data_dir: str | None) -> dict[str, Any] | None:
     started = time.monotonic()
     study = fedul.load("mnist", data_dir=folder, clients=5, sets=10, prior_recipe="boosted")
     run = fedul.train(study, model="small-cnn", rounds=10)
-    return {"test_error": run.test_error, "selected_round": run.selected_round, "seconds": round(time.monotonic() - started)}
+    return {
+        "test_error": run.test_error,
+        "selected_round": run.selected_round,
+        "seconds": round(time.monotonic() - started),
+    }
 
 
 def main() -> None:

@@ -85,6 +85,11 @@ def test_majority_classes_are_as_large_as_in_the_papers_appendix_within_three_pe
         assert_allclose(found / 9600, np.array(expected) / 9600, atol=0.03)
 
 
+def test_minority_classes_of_a_first_client_have_the_appendixs_mean_count_within_five_percent() -> None:
+    draws = [minorities(counts(pools("noniid", seed)[0]), 0) for seed in range(10)]
+    assert_allclose(np.mean(draws), np.mean([56, 56, 54, 57, 54, 60, 60, 54]), rtol=0.05)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_minority_classes_of_the_appendixs_split_are_under_one_percent_of_a_clients_rows(seed: int) -> None:
     for client, labels in enumerate(pools("noniid", seed)):
@@ -245,6 +250,11 @@ def test_a_given_test_prior_is_followed() -> None:
     study = dealt(data, sets=3, test_prior="a=0.5,c=0.3,b=0.2")
     assert_array_equal(np.bincount(study.truth.test_labels), [100, 40, 60])
     assert_allclose(study.federation.test_prior, [0.5, 0.2, 0.3])
+
+
+def test_a_given_test_prior_that_the_rows_have_already_leaves_none_out() -> None:
+    study = dealt(labelled(np.arange(300) % 2, (7, 93)), sets=2, test_prior="a=0.07,b=0.93")
+    assert_array_equal(np.bincount(study.truth.test_labels), [7, 93])
 
 
 def test_the_natural_test_population_is_all_rows() -> None:
