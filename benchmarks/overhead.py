@@ -213,8 +213,8 @@ def synthetic() -> LabelledData:
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--data-dir", help="folder with MNIST (default: FEDUL_DATA, then ../shared/data)")
-    parser.add_argument("--mlp-pairs", type=int, default=60, help="timed pairs of rounds of the mlp (default: 60)")
-    parser.add_argument("--cnn-pairs", type=int, default=11, help="timed pairs of rounds of small-cnn (default: 11)")
+    parser.add_argument("--mlp-pairs", type=int, default=150, help="timed pairs of rounds of the mlp (default: 150)")
+    parser.add_argument("--cnn-pairs", type=int, default=15, help="timed pairs of rounds of small-cnn (default: 15)")
     arguments = parser.parse_args()
 
     found = {

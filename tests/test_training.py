@@ -545,3 +545,49 @@ def test_over_three_seeds_fedul_comes_close_to_all_labels_and_beats_a_tenth_of_t
     )
     assert without <= 1.3 * full
     assert without < 0.7 * tenth
+
+
+def test_a_run_is_not_resumed_with_fewer_rounds_than_it_has(tmp_path: Path) -> None:
+    study = fedul.load("digits", clients=2)
+    fedul.train(study, rounds=3, out=tmp_path / "run")
+    with pytest.raises(fedul.InputError, match="has 3 rounds already"):
+        fedul.train(study, rounds=2, out=tmp_path / "run", resume=True)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["training"]["rounds"] == 3
+
+
+def test_supervised_training_does_not_need_identifiable_priors() -> None:
+    study = fedul.load("digits", clients=2, sets=1)
+    with pytest.warns(UserWarning, match="cannot tell the classes apart"):
+        run = fedul.train(study, rounds=1, method="supervised")
+    assert run.labels_used > 0
+
+
+def test_a_device_that_computes_nothing_is_refused() -> None:
+    with pytest.raises(fedul.InputError, match="device: 'meta' is not there"):
+        fedul.train(fedul.load("digits", clients=2), rounds=1, device="meta")
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(64)
+        self.head = nn.Linear(64, 10)
+        self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+        self.register_buffer("flag", torch.tensor([True, False]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.norm(x.flatten(1)))
+        return logits
+
+
+def test_constant_buffers_with_infinities_and_flags_stay_as_they_are() -> None:
+    run = fedul.train(fedul.load("digits", clients=2), rounds=2, model=Masked())
+    assert torch.equal(run.classifier.module.mask, Masked().mask)
+    assert torch.equal(run.classifier.module.flag, Masked().flag)
+
+
+def test_layers_that_the_user_froze_in_eval_mode_stay_frozen() -> None:
+    model = Masked()
+    model.norm.eval()
+    run = fedul.train(fedul.load("digits", clients=2), rounds=2, model=model)
+    assert torch.equal(run.classifier.module.norm.running_mean, torch.zeros(64))

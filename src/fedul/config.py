@@ -87,6 +87,21 @@ def name_values(value: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class RunConfig:
+    """What `fedul train` does with the run as a whole."""
+
+    out: str | None = option(None, "Run folder (default: a new one under runs/).")
+    resume: bool = option(False, "Go on with the run in --out, or start it.")
+    force: bool = option(False, "Train even if the class priors cannot tell the classes apart.")
+    json: bool = option(False, "Print one JSON document.")
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.resume and self.out is None:
+            raise InputError("--resume needs --out, the folder of the run to go on with.")
+
+
+@dataclass(frozen=True)
 class DataConfig:
     """Which research data, and how it is dealt out to clients and sets."""
 
@@ -166,7 +181,7 @@ class TrainConfig:
     )
     checkpoint_every: int = option(0, "Write a checkpoint every N rounds (0 = when 2 s have passed).", low=0)
     device: str = option("auto", "Where to compute: auto takes a GPU if there is one.")
-    threads: int = option(0, "Threads for arithmetic (0 = one for small networks, else all cores).", low=0)
+    threads: int = option(0, "Threads for arithmetic (0 = one for small networks, else all cores).", low=0, high=1024)
     seed: int = option(0, "Seed of everything random.", low=0)
 
     def __post_init__(self) -> None:
@@ -178,7 +193,7 @@ def make(kind: type[C], values: Mapping[str, Any], *, what: str = "option") -> C
 
     >>> make(TrainConfig, {"rounds": "3"}).rounds
     3
-    >>> make(TrainConfig, {"rouns": 3})
+    >>> make(TrainConfig, {"rouns": 3})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     fedul.errors.InputError: unknown option 'rouns': did you mean 'rounds'? ...
     """

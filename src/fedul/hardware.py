@@ -17,8 +17,8 @@ from fedul.federation import Federation, float_type
 def device_named(name: str) -> torch.device:
     try:
         device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError):
+        torch.ones(1, device=device).item()  # a device that only pretends to compute fails here
+    except (RuntimeError, AssertionError, NotImplementedError):
         raise InputError(f"device: '{name}' is not there; use auto, cpu or cuda.") from None
     return device
 

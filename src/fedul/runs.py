@@ -64,6 +64,8 @@ class RunFolder:
             )
         remove_leftovers(self.path)
         state = self._load_state()
+        if state is not None and state.round > config["training"]["rounds"]:
+            raise InputError(f"{self.path}: has {state.round} rounds already; ask for at least as many with --rounds.")
         if state is not None:  # a kill may have come between the checkpoint and the figures
             self._write_metrics(state)
         self._write_config(config)  # what a resumed run may change, such as the number of rounds, is on record too

@@ -102,14 +102,14 @@ def train(
         settings["model"] = model
     config = make(TrainConfig, settings)
     reporter = reporter or Quiet()
+    parts = _Parts.put_together(federation, truth, config, config.model if model is None else model)
     try:
         for sentence in identifiability(federation):
             reporter.warn(sentence)
     except InputError as problem:
-        if not force:
+        if not force and not parts.method.labels_used(federation):
             raise
         reporter.warn(str(problem))
-    parts = _Parts.put_together(federation, truth, config, config.model if model is None else model)
 
     folder = None if out is None else RunFolder(out)
     origin = data.origin if isinstance(data, Study) else {}

@@ -185,3 +185,10 @@ def test_an_output_that_nobody_can_take_is_a_fault_of_the_world(fresh_fedul: Fed
     assert is_one_sentence(outcome.err)
     assert "No space left on device" in outcome.err
     assert "error in fedul itself" not in outcome.err
+
+
+def test_the_run_folder_itself_may_be_named_in_the_file(fedul: Fedul, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('out = "RUN"\nrounds = 2\njson = true\nclients = 2\n')
+    assert json.loads(fedul("train --config run.toml").out)["run"] == "RUN"
+    (tmp_path / "more.toml").write_text('out = "RUN"\nresume = true\nrounds = 3\njson = true\n')
+    assert json.loads(fedul("train --config more.toml").out)["rounds"] == 3

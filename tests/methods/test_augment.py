@@ -93,3 +93,12 @@ def test_no_change_has_no_parameters_and_draws_nothing() -> None:
     before = generator.get_state()
     assert draw("none", 7, generator).shape == (7, 0)
     assert torch.equal(generator.get_state(), before)
+
+
+def test_rotation_does_not_shear_images_that_are_not_square() -> None:
+    image = torch.zeros(1, 1, 9, 21)
+    image[0, 0, 4, 7:14] = 1
+    turned = apply("rotate", image, torch.tensor([[math.pi / 2]]))
+    expected = torch.zeros(1, 1, 9, 21)
+    expected[0, 0, 1:8, 10] = 1
+    torch.testing.assert_close(turned, expected, atol=1e-5, rtol=0)

@@ -21,7 +21,7 @@ class Update:
     """What a client sends back: how far it moved, on how much data. Valid until the next update is asked for."""
 
     client: str
-    delta: Weights  # f_c - f, in floating point also for integer buffers
+    delta: Weights  # f_c - f, in floating point also for integer buffers; a buffer that did not change is left out
     rows: int
     steps: int
     loss: float
@@ -40,11 +40,12 @@ class Algorithm(Protocol):
 
 
 def moved(weights: Weights, delta: Weights, step: float) -> Weights:
-    """weights + step * delta, in the type of the weights; integer buffers are rounded."""
-    result = {}
-    for name, value in weights.items():
+    """weights + step * delta, in the type of the weights; what has no delta stays, integer buffers are rounded."""
+    result = dict(weights)
+    for name, change in delta.items():
+        value = weights[name]
         if value.is_floating_point():
-            result[name] = value + step * delta[name]
+            result[name] = value + step * change
         else:
-            result[name] = (value + step * delta[name]).round().to(value.dtype)
+            result[name] = (value.double() + step * change).round().to(value.dtype)
     return result

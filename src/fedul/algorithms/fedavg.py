@@ -41,11 +41,10 @@ class FedAvg:
         mass = 0.0
         for update in updates:
             share = float(update.rows) if self.weighting == "rows" else 1.0
-            if not total:
-                total = {name: torch.zeros_like(delta) for name, delta in update.delta.items()}
             for name, delta in update.delta.items():
-                total[name].add_(delta, alpha=share)
+                total.setdefault(name, torch.zeros_like(delta)).add_(delta, alpha=share)
             mass += share
         if mass == 0:
             raise WorldError("no client sent an update in this round; the model is as it was.")
-        return moved(weights, total, self.step / mass), state
+        mean = {name: delta / mass for name, delta in total.items()}
+        return moved(weights, mean, self.step), state

@@ -11,11 +11,11 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from fedul.algorithms import ALGORITHMS
-from fedul.config import DataConfig, TrainConfig, read_toml
+from fedul.config import DataConfig, RunConfig, TrainConfig, read_toml
 from fedul.errors import unknown
 from fedul.methods import METHODS
 
-CONFIGS = (DataConfig, TrainConfig)
+CONFIGS = (RunConfig, DataConfig, TrainConfig)
 REGISTRIES = {"method": METHODS, "algorithm": ALGORITHMS}
 # Settings that a flag states twice as yes and no, under names that say what each means.
 YES_NO = {"sets_overlap": "--sets-overlap/--sets-disjoint"}
@@ -55,7 +55,7 @@ def _annotation(f: Field[Any], hint: Any, panel: str) -> Any:
     meta = f.metadata
     several = f.name.endswith("_option")
     default = {"sets": "10", "batch_size": str(f.default)}.get(f.name, f.default)
-    shown = None if default in (None, ()) else default
+    shown = None if default in (None, (), False) else default
     choices = meta["choices"] or REGISTRIES.get(f.name, ())
     words = [f"one of {', '.join(choices)}"] if choices else []
     if f.name in YES_NO:
@@ -69,8 +69,8 @@ def _annotation(f: Field[Any], hint: Any, panel: str) -> Any:
     return Annotated[kind | None, option]
 
 
-def merged(settings: Mapping[str, Any], config_file: str | None, base: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings by name: flags win over the file, which wins over `base`; unknown names in the file are refused."""
+def merged(settings: Mapping[str, Any], config_file: str | None) -> dict[str, Any]:
+    """All settings by name: flags win over the file; unknown names in the file are refused."""
     known = {f.name for config in CONFIGS for f in fields(config)}
     from_file = {
         name.replace("-", "_"): value for name, value in ({} if config_file is None else read_toml(config_file)).items()
@@ -78,7 +78,7 @@ def merged(settings: Mapping[str, Any], config_file: str | None, base: Mapping[s
     for name in from_file:
         if name not in known:
             raise unknown(f"key in {config_file}", name.replace("_", "-"), {k.replace("_", "-") for k in known})
-    return {**base, **from_file, **settings}
+    return {**from_file, **settings}
 
 
 def part(config: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:

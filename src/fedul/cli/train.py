@@ -11,25 +11,21 @@ from rich.markup import escape
 
 from fedul.cli import show
 from fedul.cli.options import merged, part, with_options
-from fedul.config import DataConfig, TrainConfig, make
-from fedul.errors import InputError
+from fedul.config import DataConfig, RunConfig, TrainConfig, make
 
 
-@with_options(DataConfig, TrainConfig)
+@with_options(RunConfig, DataConfig, TrainConfig)
 def train(
     settings: dict[str, Any],
-    out: Annotated[str | None, typer.Option(help="Run folder (default: a new one under runs/).")] = None,
     config: Annotated[str | None, typer.Option(help="TOML file with options by name; flags win.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Train even if the priors cannot tell classes apart.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Train one classifier across clients that hold only unlabeled sets."""
-    if resume and out is None:
-        raise InputError("--resume needs --out, the folder of the run to go on with.")
-    options = merged(settings, config, _stored(out) if resume and out is not None else {})
+    options = merged(settings, config)
+    command = make(RunConfig, part(RunConfig, options))
+    if command.resume and command.out is not None:
+        options = {**_stored(command.out), **options}
     data, training = make(DataConfig, part(DataConfig, options)), make(TrainConfig, part(TrainConfig, options))
-    folder = Path(out or f"runs/{data.data}-{training.method}-{time.strftime('%Y%m%d-%H%M%S')}")
+    folder = Path(command.out or f"runs/{data.data}-{training.method}-{time.strftime('%Y%m%d-%H%M%S')}")
 
     from fedul.data.study import load_config  # here, so that a wrong option is told before torch is loaded
     from fedul.training import train as run_training
@@ -39,12 +35,12 @@ def train(
         run = run_training(
             study,
             out=folder,
-            resume=resume,
-            force=force,
+            resume=command.resume,
+            force=command.force,
             reporter=reporter,
             **{name: getattr(training, name) for name in training.__dataclass_fields__},
         )
-    if json:
+    if command.json:
         show.print_json(run.summary())
         return
     show.out.print(

@@ -44,11 +44,12 @@ def deal(data: LabelledData, config: DataConfig) -> Study:
             drawn = given[name]
         else:
             drawn = prior_tools.sample(config.prior_recipe, sets[c], classes, numpy_generator(seed, "priors", name))
-        dealt = {
-            part: deal_sets(data.train_labels, pool[c], drawn, config, numpy_generator(seed, part, name), name)
-            for part, pool in pools.items()
-        }
+        dealt = {part: deal_sets(data.train_labels, pool[c], drawn, config, name, part) for part, pool in pools.items()}
         train, realised = dealt["train"].rows, dealt["train"].shares
+        if len(empty := np.flatnonzero(realised.sum(axis=1) == 0)):
+            raise InputError(
+                f"{name}: no row is left for set {empty[0] + 1}; use fewer sets or clients, or sets that overlap."
+            )
         told = realised if config.prior_source == "realised" else drawn
         if config.prior_noise or config.noise_formula == "printed":
             noise = numpy_generator(seed, "noise", name)
@@ -120,9 +121,7 @@ class DealtSets:
     shares: Matrix  # (M, K)
 
 
-def deal_sets(
-    labels: Labels, pool: Index, priors: Matrix, config: DataConfig, generator: np.random.Generator, name: str
-) -> DealtSets:
+def deal_sets(labels: Labels, pool: Index, priors: Matrix, config: DataConfig, name: str, part: str) -> DealtSets:
     """Sets of equal size drawn from a client's pool by the priors, until a class of the pool runs out.
 
     Overlapping sets each draw from the whole pool, without replacement within a set; disjoint ones use it up.
@@ -130,7 +129,10 @@ def deal_sets(
     sets, classes = priors.shape
     size = len(pool) // sets
     if size == 0 and len(pool):
-        raise InputError(f"{name}: {len(pool)} rows cannot fill {sets} sets; use fewer sets or fewer clients.")
+        raise InputError(
+            f"{name}: {len(pool)} {part} rows cannot fill {sets} sets; use fewer sets, fewer clients or more rows."
+        )
+    generator = numpy_generator(config.seed, part, name)
     by_class = [generator.permutation(pool[labels[pool] == k]) for k in range(classes)]
     parts, numbers, shares = [], [], np.zeros((sets, classes))
     for m in range(sets):
@@ -139,7 +141,7 @@ def deal_sets(
         if config.prior_source == "drawn" and (wanted > available).any():
             k = int(np.argmax(wanted - available))
             raise InputError(
-                f"prior-source drawn: {name} runs out of class {k} in set {m + 1} ({available[k]} rows left, "
+                f"prior-source drawn: {name} runs out of class {k} in set {m + 1} ({available[k]} {part} rows left, "
                 f"{wanted[k]} wanted), so the drawn priors would be wrong; use realised ones, "
                 f"{'more (smaller) sets' if config.sets_overlap else 'sets that overlap'}, or split iid."
             )

@@ -16,7 +16,7 @@ from fedul.config import TrainConfig
 from fedul.federation import Federation
 from fedul.methods.base import Method, Task
 from fedul.methods.fedul import TEMPERATURES, held_out_losses, set_task
-from fedul.models.weights import load_weights, weights_of
+from fedul.models.weights import load_weights
 from fedul.randomness import key_seed, torch_generator
 
 
@@ -39,7 +39,10 @@ class InProcess:
         self._config = config
         self._method = method
         self._module = module
-        self._tensors = weights_of(module)
+        self._trained = {name: p.data for name, p in module.named_parameters()}
+        self._buffers = dict(module.named_buffers())
+        # Layers that a user has put into eval mode, such as a frozen batch norm, stay in it.
+        self._frozen = [layer for layer in module.modules() if not layer.training] if module.training else []
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         self._tasks = {c.name: method.task(c, federation) for c in federation.clients}
         self._held_out = {
@@ -50,6 +53,8 @@ class InProcess:
 
     def train(self, weights: Weights, round_number: int, clients: Sequence[str]) -> Iterator[Update]:
         self._module.train()
+        for layer in self._frozen:
+            layer.eval()
         seed = self._config.seed
         before = torch.random.get_rng_state()
         try:
@@ -106,7 +111,10 @@ class InProcess:
 
     @torch.no_grad()
     def _delta(self, weights: Weights) -> Weights:
-        return {
-            name: tensor - weights[name] if tensor.is_floating_point() else (tensor - weights[name]).double()
-            for name, tensor in self._tensors.items()
-        }
+        delta = {name: tensor - weights[name] for name, tensor in self._trained.items()}
+        for name, buffer in self._buffers.items():
+            # A constant buffer may hold infinities (a mask), whose difference is not a number.
+            if not torch.equal(buffer, weights[name]):
+                exact = buffer.dtype if buffer.is_floating_point() else torch.float64
+                delta[name] = buffer.to(exact) - weights[name].to(exact)
+        return delta

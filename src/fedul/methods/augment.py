@@ -35,7 +35,10 @@ def apply(kind: str, images: Tensor, changes: Tensor) -> Tensor:
 
 def _rotated(images: Tensor, angle: Tensor) -> Tensor:
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
-    turn = torch.stack([torch.stack([cos, -sin, zero], 1), torch.stack([sin, cos, zero], 1)], 1)  # (n, 2, 3)
+    tall = images.shape[2] / images.shape[3]  # the grid runs over -1..1 both ways, whatever the image's sides are
+    turn = torch.stack(
+        [torch.stack([cos, -sin * tall, zero], 1), torch.stack([sin / tall, cos, zero], 1)], 1
+    )  # (n, 2, 3)
     grid = functional.affine_grid(turn.to(images.dtype), list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
