@@ -38,7 +38,7 @@ from fedul.transition import Transition, set_loss
 TARGETS = {"small-cnn": 1.05, "mlp": 1.10}
 TRANSITION_TARGET = 0.02
 CLIENTS, SETS, SEED = 5, 10, 0
-IMAGES = 10_000  # as many of MNIST's as make a round of a second or two
+IMAGES = 6_000  # as many of MNIST as make a round of a second
 WARM_UP = 3
 
 
@@ -214,7 +214,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--data-dir", help="folder with MNIST (default: FEDUL_DATA, then ../shared/data)")
     parser.add_argument("--mlp-pairs", type=int, default=150, help="timed pairs of rounds of the mlp (default: 150)")
-    parser.add_argument("--cnn-pairs", type=int, default=15, help="timed pairs of rounds of small-cnn (default: 15)")
+    parser.add_argument("--cnn-pairs", type=int, default=25, help="timed pairs of rounds of small-cnn (default: 25)")
     arguments = parser.parse_args()
 
     found = {

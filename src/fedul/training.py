@@ -16,7 +16,7 @@ from torch import nn
 
 from fedul import __version__, models
 from fedul.algorithms import make_algorithm
-from fedul.algorithms.base import Update
+from fedul.algorithms.base import Algorithm, Update
 from fedul.classifier import Classifier
 from fedul.config import TrainConfig, make, plain
 from fedul.engines.inprocess import Engine, InProcess
@@ -129,8 +129,8 @@ class _Parts:
     truth: Truth | None
     module: nn.Module
     model_name: str
-    method: Any
-    algorithm: Any
+    method: Method
+    algorithm: Algorithm
     engine: Engine
 
     @classmethod
@@ -181,6 +181,13 @@ def _rounds(
     if state is None:
         weights = {name: tensor.clone() for name, tensor in weights_of(parts.module).items()}
         state = State(0, weights, parts.algorithm.initial_state(weights), weights, 0, math.inf, [])
+    else:  # it was read from a file, and so is on the CPU
+        device = next(parts.module.parameters()).device
+        weights, server, selected = (
+            {name: tensor.to(device) for name, tensor in group.items()}
+            for group in (state.weights, state.server, state.selected)
+        )
+        state = replace(state, weights=weights, server=server, selected=selected)
     for line in state.history:
         reporter.round(line, config.rounds)
     names = sorted(client.name for client in parts.federation.clients)
