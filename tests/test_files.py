@@ -246,6 +246,20 @@ def test_notes_are_under_the_digest_too(tmp_path: Path) -> None:
     write_tensors(path, TENSORS, NOTES)
     with safe_open(path, framework="pt") as file:
         header = file.metadata()
-    save_file(TENSORS, path, {**header, "notes": json.dumps({**NOTES, "round": 3})})
+    save_file(TENSORS, path, {"sealed": header["sealed"][:64] + json.dumps({**NOTES, "round": 3})})
     with pytest.raises(InputError, match="altered since it was written"):
         read_tensors(path)
+
+
+def test_a_device_is_never_replaced_by_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="is a folder or a device; name a file"):
+        write_bytes(pipe, b"content")
+    assert pipe.is_fifo()
+
+
+def test_equal_tensors_and_notes_give_equal_files(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_tensors(tmp_path / name, TENSORS, NOTES)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()

@@ -223,7 +223,8 @@ def _coerced(f: Field[Any], hint: Any, value: Any) -> Any:
         try:
             return parse(value)
         except ValueError as problem:
-            raise InputError(f"{name}: expected {problem}, got '{value}'.") from None
+            given = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            raise InputError(f"{name}: expected {problem}, got '{given}'.") from None
     kind = next(t for t in get_args(hint) if t is not type(None)) if _is_optional(hint) else hint
     value = _as(kind, value, name)
     if meta.get("choices") and value not in meta["choices"]:

@@ -35,4 +35,4 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     names = sorted(known)
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f" did you mean '{nearest[0]}'?" if nearest else ""
-    return InputError(f"unknown {what} '{name}':{hint} Known: {', '.join(names)}.")
+    return InputError(f"unknown {what} '{name}':{hint} {'Known: ' + ', '.join(names) if names else 'there is none'}.")

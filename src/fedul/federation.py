@@ -169,6 +169,8 @@ class Federation:
         classes = tuple(str(c) for c in self.classes)
         if len(classes) < 2 or len(set(classes)) < len(classes):
             raise InputError("a federation needs at least two classes, each with a name of its own.")
+        if not isinstance(self.clients, Sequence) or not all(isinstance(c, UnlabeledSets) for c in self.clients):
+            raise InputError("clients of a federation are a list of UnlabeledSets.")
         if not self.clients:
             raise InputError("a federation needs at least one client.")
         prior = np.full(len(classes), 1 / len(classes)) if self.test_prior is None else self.test_prior

@@ -25,6 +25,8 @@ TEMPORARY = ".writing-"
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file as a whole: on any failure the old content stays and nothing else is left behind."""
+    if path.exists() and not path.is_file():  # a rename would put a file in the place of a device
+        raise InputError(f"{path}: is a folder or a device; name a file.")
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +87,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
 
     text = json.dumps(notes, allow_nan=False)
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_bytes(path, save(flat, {"notes": text, "digest": _digest(text, flat)}))
+    # One entry only: the order of several is random, and equal runs should give equal files.
+    write_bytes(path, save(flat, {"sealed": _digest(text, flat) + text}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -101,8 +104,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         untouched = _padded_with_blanks(path)
     except (SafetensorError, OSError) as problem:
         raise InputError(f"{path}: damaged or cut short ({problem}); delete it or restore a copy.") from None
-    notes = header.get("notes", "")
-    if header.get("digest") != _digest(notes, tensors) or not untouched:
+    sealed = header.get("sealed", "")
+    digest, notes = sealed[:64], sealed[64:]
+    if digest != _digest(notes, tensors) or not untouched:
         raise InputError(
             f"{path}: altered since it was written (its digest does not match); delete it or restore a copy."
         )

@@ -97,6 +97,8 @@ def train(
     `settings` are the fields of `fedul.TrainConfig` (rounds, method, algorithm, learning_rate, ...). With `out` the
     run is kept in a folder and can be resumed; `force` trains even where the priors cannot tell the classes apart.
     """
+    if not isinstance(data, Federation | Study):
+        raise InputError(f"train takes a Federation or what fedul.load returns, not {type(data).__name__}.")
     federation, truth = (data.federation, data.truth) if isinstance(data, Study) else (data, None)
     if isinstance(model, str):
         settings["model"] = model
@@ -109,7 +111,7 @@ def train(
     except InputError as problem:
         if not force and not parts.method.labels_used(federation):
             raise
-        reporter.warn(str(problem))
+        reporter.warn(str(problem).partition(";")[0] + ".")
 
     folder = None if out is None else RunFolder(out)
     origin = data.origin if isinstance(data, Study) else {}

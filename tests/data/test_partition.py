@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from fedul.config import DataConfig
-from fedul.data.partition import client_mix, deal, parse_test_prior, split_clients
+from fedul.data.partition import client_mix, deal, parse_prior, split_clients
 from fedul.data.source import LabelledData
 from fedul.errors import InputError
 from fedul.federation import Rows, Study, UnlabeledSets
@@ -298,8 +298,8 @@ def test_a_class_without_test_rows_is_refused() -> None:
 )
 def test_a_test_prior_that_is_none_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(InputError, match=f"^test-prior: .*{complaint}"):
-        parse_test_prior(text, ("a", "b"))
+        parse_prior(text, ("a", "b"), where="test-prior")
 
 
 def test_a_class_may_have_an_equals_sign_in_its_name() -> None:
-    assert_allclose(parse_test_prior("x=1=0.25, x=2=0.75", ("x=1", "x=2")), [0.25, 0.75])
+    assert_allclose(parse_prior("x=1=0.25, x=2=0.75", ("x=1", "x=2"), where="test-prior"), [0.25, 0.75])

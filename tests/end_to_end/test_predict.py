@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shutil
 from functools import partial
 from pathlib import Path
@@ -120,3 +121,22 @@ def test_out_and_json_together_write_the_table_and_print_where_it_is(fedul: Fedu
 
 def test_the_folder_of_the_model_alone_is_enough(fedul: Fedul, probabilities: NDArray[np.float64]) -> None:
     assert fedul("predict RUN/model rows.npy --json").document["probabilities"] == probabilities.tolist()
+
+
+def test_predictions_do_not_replace_the_rows_they_are_made_from(fedul: Fedul, folder: Path) -> None:
+    np.save(folder / "precious.npy", np.zeros((2, 64), np.uint8))
+    outcome = fedul("predict RUN precious.npy --out precious.npy")
+    assert outcome.code == 2
+    assert "is the file with the rows" in outcome.err
+    assert np.load(folder / "precious.npy").shape == (2, 64)
+
+
+def test_predictions_do_not_replace_a_folder(fedul: Fedul, folder: Path) -> None:
+    (folder / "a folder").mkdir()
+    assert fedul("predict RUN rows.npy --out 'a folder'").code == 2
+
+
+def test_a_class_may_be_absent_from_the_population_that_rows_are_from(fedul: Fedul) -> None:
+    prior = ",".join(f"{k}={0.5 if k < 2 else 0}" for k in range(10))
+    document = json.loads(fedul(f"predict RUN rows.npy --prior {prior} --json").out)
+    assert {value for row in document["probabilities"] for value in row[2:]} == {0.0}

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from fedul.cli import show
+from fedul.errors import InputError
 
 
 def predict(
@@ -28,15 +29,17 @@ def predict(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Classify new rows with a trained classifier."""
-    from fedul.data.partition import parse_test_prior
+    from fedul.data.partition import parse_prior
     from fedul.data.rows import read_rows
     from fedul.files import write_bytes
     from fedul.runs import RunFolder
 
+    if out is not None and Path(out).exists() and Path(inputs).exists() and Path(out).samefile(inputs):
+        raise InputError(f"{out}: is the file with the rows; choose another --out.")
     classifier = RunFolder(run).load_classifier(model)
     classes = tuple(classifier.classes)
     if prior is not None:
-        classifier = classifier.with_prior(parse_test_prior(prior, classes, where="prior"))
+        classifier = classifier.with_prior(parse_prior(prior, classes, where="prior"))
     probabilities = classifier.predict_proba(read_rows(Path(inputs)))
     names = [classes[k] for k in probabilities.argmax(axis=1)]
     header = ["class", *(f"p({name})" for name in classes)]

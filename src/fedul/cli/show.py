@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedul.errors import WorldError
+
+PLAIN_SECONDS = 10.0
+"""Where there is no terminal for a bar, the time between two lines of progress."""
 
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
@@ -29,7 +33,7 @@ class Rounds:
     def __init__(self, title: str) -> None:
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=28),
+            BarColumn(bar_width=10),  # so that all of it fits into 80 columns
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
@@ -38,6 +42,7 @@ class Rounds:
             disable=not err.is_terminal,
         )
         self._task = self._progress.add_task(title, total=None, figures="")
+        self._told = time.monotonic()
 
     def __enter__(self) -> Rounds:
         self._progress.start()
@@ -50,11 +55,14 @@ class Rounds:
         err.print(f"[yellow]note:[/] {escape(sentence)}", soft_wrap=True)
 
     def round(self, figures: Mapping[str, Any], rounds: int) -> None:
-        text = f"loss {figures['loss']:.4f}"
+        text = f"loss {figures['loss']:.3f}"
         if figures.get("held_out_loss") is not None:
-            text += f"  held-out {figures['held_out_loss']:.4f}"
+            text += f" held-out {figures['held_out_loss']:.3f}"
         if "test_error" in figures:
-            text += f"  test error {figures['test_error']:.2%}"
+            text += f" error {figures['test_error']:.2%}"
+        if not err.is_terminal and time.monotonic() - self._told > PLAIN_SECONDS:
+            err.print(f"round {figures['round']} of {rounds}: {text}", soft_wrap=True)
+            self._told = time.monotonic()
         self._progress.update(self._task, completed=figures["round"], total=rounds, figures=text)
 
 

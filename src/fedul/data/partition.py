@@ -27,9 +27,14 @@ Index = NDArray[np.int64]
 def deal(data: LabelledData, config: DataConfig) -> Study:
     """A study: clients with unlabeled sets, and the truth of every row beside them."""
     classes, seed = len(data.classes), config.seed
+    if config.clients * max(config.sets) > len(data.train_labels):  # before lists of that length are made
+        raise InputError(
+            f"{len(data.train_labels)} rows cannot fill {max(config.sets)} sets of each of {config.clients} clients; "
+            "use fewer sets or clients."
+        )
     names = [f"client-{c + 1}" for c in range(config.clients)]
-    given = read_priors(config.priors, names, data.classes) if config.priors else None
     sets = config.sets if len(config.sets) > 1 else config.sets * config.clients
+    given = read_priors(config.priors, names, data.classes) if config.priors else None
 
     # One permutation decides what is held out, so that no row is in a training set and in a held-out one.
     order = numpy_generator(seed, "validation").permutation(len(data.train_labels))
@@ -163,7 +168,8 @@ def _test_population(data: LabelledData, config: DataConfig) -> tuple[Index, Mat
     counts = np.bincount(data.test_labels, minlength=len(data.classes))
     if config.test_prior == "natural":
         return np.arange(len(data.test_labels)), counts / counts.sum()
-    prior = parse_test_prior(config.test_prior, tuple(data.classes))
+    prior = parse_prior(config.test_prior, tuple(data.classes), where="test-prior")
+    prior = prior_tools.validate_test_prior(prior, data.classes, where="test-prior")
     total = np.floor((counts / prior).min() + 1e-9)
     if total < 1:
         absent = data.classes[int(np.argmin(counts / prior))]
@@ -176,7 +182,7 @@ def _test_population(data: LabelledData, config: DataConfig) -> tuple[Index, Mat
     return generator.permutation(np.concatenate(chosen)), prior
 
 
-def parse_test_prior(text: str, classes: tuple[str, ...], *, where: str = "test-prior") -> Matrix:
+def parse_prior(text: str, classes: tuple[str, ...], *, where: str) -> Matrix:
     """'uniform' or 'A=0.1,B=0.9' as a vector over the classes."""
     if text == "uniform":
         return np.full(len(classes), 1 / len(classes))
@@ -195,4 +201,5 @@ def parse_test_prior(text: str, classes: tuple[str, ...], *, where: str = "test-
         vector = [float(shares[name]) for name in classes]
     except ValueError:
         raise InputError(f"{where}: '{text}' has a share that is not a number.") from None
-    return prior_tools.validate_test_prior(vector, classes, where=where)
+    prior: Matrix = prior_tools.validate([vector], classes=classes, where=where)[0]
+    return prior
