@@ -293,12 +293,18 @@ def test_a_class_without_test_rows_is_refused() -> None:
         ("a=half,b=half", "has a share that is not a number"),
         ("a=nan,b=0.5", "missing or infinite"),
         ("a=0.5,b=0.6", "sums to 1.1"),
-        ("a=0,b=1", "class 'a' has share 0"),
     ],
 )
 def test_a_test_prior_that_is_none_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(InputError, match=f"^test-prior: .*{complaint}"):
         parse_prior(text, ("a", "b"), where="test-prior")
+
+
+def test_a_test_population_without_one_of_the_classes_is_refused() -> None:
+    shares = [0.0, *[1 / (len(SMALL.classes) - 1)] * (len(SMALL.classes) - 1)]
+    prior = ",".join(f"{name}={share}" for name, share in zip(SMALL.classes, shares, strict=True))
+    with pytest.raises(InputError, match=f"^test-prior: class '{SMALL.classes[0]}' has share 0"):
+        dealt(test_prior=prior)
 
 
 def test_a_class_may_have_an_equals_sign_in_its_name() -> None:
