@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import math
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from fedul import __version__, models
 from fedul.algorithms import make_algorithm
-from fedul.algorithms.base import Algorithm, Update
 from fedul.classifier import Classifier
 from fedul.config import TrainConfig, make, plain
-from fedul.engines.inprocess import Engine, InProcess
-from fedul.errors import FedulError, InputError
-from fedul.evaluation.with_truth import test_error, validation_error
+from fedul.engines.inprocess import InProcess
+from fedul.errors import InputError
+from fedul.evaluation.with_truth import test_error
 from fedul.federation import Federation, Study, Truth, identifiability
 from fedul.files import tensors_digest
 from fedul.hardware import arithmetic_threads, device_named, good_threads, placed
 from fedul.methods import make_method
 from fedul.methods.base import Method
-from fedul.methods.fedul import TEMPERATURES
 from fedul.models.weights import load_weights, precision_of, weights_of
-from fedul.randomness import torch_generator
+from fedul.rounds import Parts, Reporter, run_rounds
 from fedul.runs import RunFolder, State
-
-CHECKPOINT_SECONDS = 2.0
-"""Without --checkpoint-every, the time that passes between two checkpoints."""
-
-
-class Reporter(Protocol):
-    """Whoever watches a run."""
-
-    def warn(self, sentence: str) -> None: ...
-
-    def round(self, figures: Mapping[str, Any], rounds: int) -> None: ...
 
 
 class Quiet:
@@ -54,7 +39,7 @@ class Quiet:
         pass
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """What a training run came to."""
 
@@ -67,6 +52,10 @@ class Run:
     weights_sha256: str  # of the last round
     labels_used: int
     folder: Path | None
+
+    def __repr__(self) -> str:
+        error = "" if self.test_error is None else f", test error {self.test_error:.2%}"
+        return f"<Run of {len(self.history)} rounds, round {self.selected_round} selected{error}>"
 
     def summary(self) -> dict[str, Any]:
         """The run in a few figures, as `fedul train --json` prints them."""
@@ -104,7 +93,7 @@ def train(
         settings["model"] = model
     config = make(TrainConfig, settings)
     reporter = reporter or Quiet()
-    parts = _Parts.put_together(federation, truth, config, config.model if model is None else model)
+    parts = _put_together(federation, truth, config, config.model if model is None else model)
     try:
         for sentence in identifiability(federation):
             reporter.warn(sentence)
@@ -119,45 +108,33 @@ def train(
     if folder is not None:
         state = folder.open(_record(federation, origin, config, parts), resume=resume)
     with arithmetic_threads(config.threads or good_threads(parts.module)):
-        state = _rounds(parts, config, state, folder, reporter)
+        state = run_rounds(parts, config, state, folder, reporter)
         return _finish(parts, state, folder)
 
 
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """What a run is made of."""
-
-    federation: Federation
-    truth: Truth | None
-    module: nn.Module
-    model_name: str
-    method: Method
-    algorithm: Algorithm
-    engine: Engine
-
-    @classmethod
-    def put_together(cls, federation: Federation, truth: Truth | None, config: TrainConfig, model: Any) -> _Parts:
-        if config.select == "validation-error" and truth is None:
-            raise InputError("select validation-error: needs labels, and this federation has none; use held-out.")
-        if config.select != "last" and not any(len(c.held_out) for c in federation.clients):
-            raise InputError(f"select {config.select}: no client has held-out rows; hold some out, or use select last.")
-        name = models.resolve(model, federation.input_shape) if isinstance(model, str) else "custom"
-        module = models.build(
-            name if isinstance(model, str) else model,
-            federation.input_shape,
-            len(federation.classes),
-            config.seed,
-        )
-        method = make_method(config.method, config.method_option, truth, config.seed)
-        _check_fit(federation, module, method, config)
-        if config.start_weights:
-            models.load_start_weights(module, config.start_weights)
-        algorithm = make_algorithm(config.algorithm, config.algorithm_option)
-        device = device_named(config.device)
-        module.to(device)
-        federation = placed(federation, device, precision_of(module))
-        engine = InProcess(federation, method, module, config)
-        return cls(federation, truth, module, name, method, algorithm, engine)
+def _put_together(federation: Federation, truth: Truth | None, config: TrainConfig, model: Any) -> Parts:
+    """The parts of a run, with everything checked that can be wrong with them."""
+    if config.select == "validation-error" and truth is None:
+        raise InputError("select validation-error: needs labels, and this federation has none; use held-out.")
+    if config.select != "last" and not any(len(c.held_out) for c in federation.clients):
+        raise InputError(f"select {config.select}: no client has held-out rows; hold some out, or use select last.")
+    name = models.resolve(model, federation.input_shape) if isinstance(model, str) else "custom"
+    module = models.build(
+        name if isinstance(model, str) else model,
+        federation.input_shape,
+        len(federation.classes),
+        config.seed,
+    )
+    method = make_method(config.method, config.method_option, truth, config.seed)
+    _check_fit(federation, module, method, config)
+    if config.start_weights:
+        models.load_start_weights(module, config.start_weights)
+    algorithm = make_algorithm(config.algorithm, config.algorithm_option)
+    device = device_named(config.device)
+    module.to(device)
+    federation = placed(federation, device, precision_of(module))
+    engine = InProcess(federation, method, module, config)
+    return Parts(federation, truth, module, name, method, algorithm, engine)
 
 
 def _check_fit(federation: Federation, module: nn.Module, method: Method, config: TrainConfig) -> None:
@@ -176,68 +153,7 @@ def _check_fit(federation: Federation, module: nn.Module, method: Method, config
                 )
 
 
-def _rounds(
-    parts: _Parts, config: TrainConfig, state: State | None, folder: RunFolder | None, reporter: Reporter
-) -> State:
-    """All rounds from the state on; the result does not depend on where it was taken up."""
-    if state is None:
-        weights = {name: tensor.clone() for name, tensor in weights_of(parts.module).items()}
-        state = State(0, weights, parts.algorithm.initial_state(weights), weights, 0, math.inf, [])
-    else:  # it was read from a file, and so is on the CPU
-        device = next(parts.module.parameters()).device
-        weights, server, selected = (
-            {name: tensor.to(device) for name, tensor in group.items()}
-            for group in (state.weights, state.server, state.selected)
-        )
-        state = replace(state, weights=weights, server=server, selected=selected)
-    for line in state.history:
-        reporter.round(line, config.rounds)
-    names = sorted(client.name for client in parts.federation.clients)
-    written = time.monotonic()
-    while state.round < config.rounds:
-        state = _next_round(parts, config, state, names)
-        reporter.round(state.history[-1], config.rounds)
-        every, last = config.checkpoint_every, state.round == config.rounds
-        due = state.round % every == 0 if every else time.monotonic() - written > CHECKPOINT_SECONDS
-        if folder is not None and (due or last):
-            folder.save_state(state)
-            written = time.monotonic()
-    return state
-
-
-def _next_round(parts: _Parts, config: TrainConfig, state: State, names: Sequence[str]) -> State:
-    number = state.round + 1
-    started = time.monotonic()
-    updates = _Watched(parts.engine.train(dict(state.weights), number, _participants(names, number, config)))
-    weights, server = parts.algorithm.aggregate(dict(state.weights), dict(state.server), updates)
-    line: dict[str, Any] = {"round": number, "loss": updates.mean_loss(), "clients": updates.clients}
-    sums, rows = parts.engine.held_out(weights)
-    best = min(range(len(sums)), key=lambda t: sums[t]) if rows else TEMPERATURES.index(1.0)
-    line["held_out_loss"] = sums[best] / rows if rows else None
-    line["temperature"] = TEMPERATURES[best]
-    # Without held-out rows nothing but the weights themselves tells what the last step did.
-    finite = all(bool(weights[name].isfinite().all()) for name, _ in parts.module.named_parameters())
-    if not finite or not math.isfinite(line["loss"]) or not math.isfinite(sums[best]):
-        raise FedulError(f"the loss is no longer finite in round {number}; use a smaller --learning-rate.")
-    load_weights(parts.module, weights)
-    if parts.truth is not None:
-        if config.select == "validation-error":
-            line["validation_error"] = validation_error(parts.module, parts.federation, parts.truth)
-        if config.evaluate_every and number % config.evaluate_every == 0:
-            line["test_error"], _ = test_error(parts.module, parts.truth, parts.federation.scaling)
-    line["seconds"] = round(time.monotonic() - started, 4)
-    score = {
-        "held-out": line["held_out_loss"],
-        "validation-error": line.get("validation_error"),
-        "last": -number,
-    }
-    history = [*state.history, line]
-    if score[config.select] < state.selected_score:
-        return State(number, weights, server, weights, number, score[config.select], history)
-    return replace(state, round=number, weights=weights, server=server, history=history)
-
-
-def _finish(parts: _Parts, state: State, folder: RunFolder | None) -> Run:
+def _finish(parts: Parts, state: State, folder: RunFolder | None) -> Run:
     federation = parts.federation
     chosen = state.history[state.selected_round - 1]
     load_weights(parts.module, state.selected)
@@ -268,35 +184,7 @@ def _finish(parts: _Parts, state: State, folder: RunFolder | None) -> Run:
     )
 
 
-class _Watched:
-    """Updates on their way to the algorithm, with their losses noted in passing."""
-
-    def __init__(self, updates: Iterator[Update]) -> None:
-        self._updates = updates
-        self._loss = 0.0
-        self._rows = 0
-        self.clients = 0
-
-    def __iter__(self) -> Iterator[Update]:
-        for update in self._updates:
-            self._loss += update.loss * update.rows
-            self._rows += update.rows
-            self.clients += 1
-            yield update
-
-    def mean_loss(self) -> float:
-        return self._loss / max(self._rows, 1)
-
-
-def _participants(names: Sequence[str], number: int, config: TrainConfig) -> list[str]:
-    count = max(1, round(config.participation * len(names)))
-    if count == len(names):
-        return list(names)
-    chosen = torch.randperm(len(names), generator=torch_generator(config.seed, number, "participation"))[:count]
-    return [names[i] for i in sorted(chosen.tolist())]
-
-
-def _record(federation: Federation, origin: Mapping[str, Any], config: TrainConfig, parts: _Parts) -> dict[str, Any]:
+def _record(federation: Federation, origin: Mapping[str, Any], config: TrainConfig, parts: Parts) -> dict[str, Any]:
     """Everything needed to repeat the run."""
     network = sorted((name, tuple(tensor.shape)) for name, tensor in weights_of(parts.module).items())
     return {

@@ -1,0 +1,140 @@
+"""The rounds of a run: clients train, the algorithm combines, held-out rows judge, and a checkpoint is written.
+
+The result does not depend on where a run was stopped and taken up again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from fedul.algorithms.base import Algorithm, Update
+from fedul.config import TrainConfig
+from fedul.engines.inprocess import Engine
+from fedul.errors import FedulError
+from fedul.evaluation.with_truth import test_error, validation_error
+from fedul.federation import Federation, Truth
+from fedul.methods.base import Method
+from fedul.methods.fedul import TEMPERATURES
+from fedul.models.weights import load_weights, weights_of
+from fedul.randomness import torch_generator
+from fedul.runs import RunFolder, State
+
+CHECKPOINT_SECONDS = 2.0
+"""Without --checkpoint-every, the time that passes between two checkpoints."""
+
+
+class Reporter(Protocol):
+    """Whoever watches a run."""
+
+    def warn(self, sentence: str) -> None: ...
+
+    def round(self, figures: Mapping[str, Any], rounds: int) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What a run is made of."""
+
+    federation: Federation
+    truth: Truth | None
+    module: nn.Module
+    model_name: str
+    method: Method
+    algorithm: Algorithm
+    engine: Engine
+
+
+def run_rounds(
+    parts: Parts, config: TrainConfig, state: State | None, folder: RunFolder | None, reporter: Reporter
+) -> State:
+    """All rounds from the state on; the result does not depend on where it was taken up."""
+    if state is None:
+        weights = {name: tensor.clone() for name, tensor in weights_of(parts.module).items()}
+        state = State(0, weights, parts.algorithm.initial_state(weights), weights, 0, math.inf, [])
+    else:  # it was read from a file, and so is on the CPU
+        device = next(parts.module.parameters()).device
+        weights, server, selected = (
+            {name: tensor.to(device) for name, tensor in group.items()}
+            for group in (state.weights, state.server, state.selected)
+        )
+        state = replace(state, weights=weights, server=server, selected=selected)
+    for line in state.history:
+        reporter.round(line, config.rounds)
+    names = sorted(client.name for client in parts.federation.clients)
+    written = time.monotonic()
+    while state.round < config.rounds:
+        state = _next_round(parts, config, state, names)
+        reporter.round(state.history[-1], config.rounds)
+        every, last = config.checkpoint_every, state.round == config.rounds
+        due = state.round % every == 0 if every else time.monotonic() - written > CHECKPOINT_SECONDS
+        if folder is not None and (due or last):
+            folder.save_state(state)
+            written = time.monotonic()
+    return state
+
+
+def _next_round(parts: Parts, config: TrainConfig, state: State, names: Sequence[str]) -> State:
+    number = state.round + 1
+    started = time.monotonic()
+    updates = _Watched(parts.engine.train(dict(state.weights), number, _participants(names, number, config)))
+    weights, server = parts.algorithm.aggregate(dict(state.weights), dict(state.server), updates)
+    line: dict[str, Any] = {"round": number, "loss": updates.mean_loss(), "clients": updates.clients}
+    sums, rows = parts.engine.held_out(weights)
+    best = min(range(len(sums)), key=lambda t: sums[t]) if rows else TEMPERATURES.index(1.0)
+    line["held_out_loss"] = sums[best] / rows if rows else None
+    line["temperature"] = TEMPERATURES[best]
+    # Without held-out rows nothing but the weights themselves tells what the last step did.
+    finite = all(bool(weights[name].isfinite().all()) for name, _ in parts.module.named_parameters())
+    if not finite or not math.isfinite(line["loss"]) or not math.isfinite(sums[best]):
+        raise FedulError(f"the loss is no longer finite in round {number}; use a smaller --learning-rate.")
+    load_weights(parts.module, weights)
+    if parts.truth is not None:
+        if config.select == "validation-error":
+            line["validation_error"] = validation_error(parts.module, parts.federation, parts.truth)
+        if config.evaluate_every and number % config.evaluate_every == 0:
+            line["test_error"], _ = test_error(parts.module, parts.truth, parts.federation.scaling)
+    line["seconds"] = round(time.monotonic() - started, 4)
+    score = {
+        "held-out": line["held_out_loss"],
+        "validation-error": line.get("validation_error"),
+        "last": -number,
+    }
+    history = [*state.history, line]
+    if score[config.select] < state.selected_score:
+        return State(number, weights, server, weights, number, score[config.select], history)
+    return replace(state, round=number, weights=weights, server=server, history=history)
+
+
+class _Watched:
+    """Updates on their way to the algorithm, with their losses noted in passing."""
+
+    def __init__(self, updates: Iterator[Update]) -> None:
+        self._updates = updates
+        self._loss = 0.0
+        self._rows = 0
+        self.clients = 0
+
+    def __iter__(self) -> Iterator[Update]:
+        for update in self._updates:
+            self._loss += update.loss * update.rows
+            self._rows += update.rows
+            self.clients += 1
+            yield update
+
+    def mean_loss(self) -> float:
+        return self._loss / max(self._rows, 1)
+
+
+def _participants(names: Sequence[str], number: int, config: TrainConfig) -> list[str]:
+    count = max(1, round(config.participation * len(names)))
+    if count == len(names):
+        return list(names)
+    chosen = torch.randperm(len(names), generator=torch_generator(config.seed, number, "participation"))[:count]
+    return [names[i] for i in sorted(chosen.tolist())]
