@@ -1,4 +1,4 @@
-"""What fedul costs beyond the arithmetic: its engine against a training loop written by hand. Takes about a minute.
+"""What fedul costs beyond the arithmetic: its engine against a training loop written by hand. Takes 90 seconds.
 
     python benchmarks/overhead.py [--json] [--data-dir FOLDER]
 
@@ -213,8 +213,8 @@ def synthetic() -> LabelledData:
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--data-dir", help="folder with MNIST (default: FEDUL_DATA, then ../shared/data)")
-    parser.add_argument("--mlp-pairs", type=int, default=80, help="timed pairs of rounds of the mlp (default: 80)")
-    parser.add_argument("--cnn-pairs", type=int, default=15, help="timed pairs of rounds of small-cnn (default: 15)")
+    parser.add_argument("--mlp-pairs", type=int, default=100, help="timed pairs of rounds of the mlp (default: 100)")
+    parser.add_argument("--cnn-pairs", type=int, default=30, help="timed pairs of rounds of small-cnn (default: 30)")
     arguments = parser.parse_args()
 
     found = {

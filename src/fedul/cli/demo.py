@@ -72,6 +72,5 @@ def _show(results: list[dict[str, Any]], rows: int) -> None:
     show.out.print(
         "What was just shown (with the round chosen without labels): clients that know only how common each digit "
         "is in each of their piles of images trained one classifier together, and it comes close to the one "
-        "trained with every label.",
-        soft_wrap=True,
+        "trained with every label."
     )
