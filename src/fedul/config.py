@@ -169,6 +169,12 @@ class TrainConfig:
     learning_rate: float = option(3e-3, "Local step size.", low=0)
     momentum: float = option(0.0, "Momentum of sgd.", low=0, high=0.999)
     l1: float = option(0.0, "Weight of the L1 penalty.", low=0)
+    averaging: float = option(
+        0.0,
+        "How much each round counts beside the next in the mean over rounds that is delivered (0 = none).",
+        low=0,
+        high=0.999,
+    )
     augment: str = option("none", "Random changes to training images.", choices=("none", "rotate", "flip-crop"))
     participation: float = option(1.0, "Share of the clients that take part in a round.", low=1e-9, high=1)
     select: str = option(

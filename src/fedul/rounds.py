@@ -14,9 +14,11 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from fedul.algorithms.base import Algorithm, Update
+from fedul.algorithms.base import Algorithm, Update, Weights
 from fedul.config import TrainConfig
 from fedul.engines.inprocess import Engine
+from fedul.engines.local import Broadcast
+from fedul.engines.store import ClientStore
 from fedul.errors import FedulError
 from fedul.evaluation.with_truth import test_error, validation_error
 from fedul.federation import Federation, Truth
@@ -49,6 +51,7 @@ class Parts:
     method: Method
     algorithm: Algorithm
     engine: Engine
+    store: ClientStore
 
 
 def run_rounds(
@@ -57,14 +60,15 @@ def run_rounds(
     """All rounds from the state on; the result does not depend on where it was taken up."""
     if state is None:
         weights = {name: tensor.clone() for name, tensor in weights_of(parts.module).items()}
-        state = State(0, weights, parts.algorithm.initial_state(weights), weights, 0, math.inf, [])
+        state = State(0, weights, {}, weights, weights, 0, math.inf, [])
     else:  # it was read from a file, and so is on the CPU
         device = next(parts.module.parameters()).device
-        weights, server, selected = (
+        weights, server, averaged, selected = (
             {name: tensor.to(device) for name, tensor in group.items()}
-            for group in (state.weights, state.server, state.selected)
+            for group in (state.weights, state.server, state.averaged, state.selected)
         )
-        state = replace(state, weights=weights, server=server, selected=selected)
+        state = replace(state, weights=weights, server=server, averaged=averaged, selected=selected)
+    parts.store.rewind(state.round)
     for line in state.history:
         reporter.round(line, config.rounds)
     names = sorted(client.name for client in parts.federation.clients)
@@ -76,6 +80,7 @@ def run_rounds(
         due = state.round % every == 0 if every else time.monotonic() - written > CHECKPOINT_SECONDS
         if folder is not None and (due or last):
             folder.save_state(state)
+            parts.store.checkpointed(state.round)
             written = time.monotonic()
     return state
 
@@ -83,10 +88,14 @@ def run_rounds(
 def _next_round(parts: Parts, config: TrainConfig, state: State, names: Sequence[str]) -> State:
     number = state.round + 1
     started = time.monotonic()
-    updates = _Watched(parts.engine.train(dict(state.weights), number, _participants(names, number, config)))
-    weights, server = parts.algorithm.aggregate(dict(state.weights), dict(state.server), updates)
-    line: dict[str, Any] = {"round": number, "loss": updates.mean_loss(), "clients": updates.clients}
-    sums, rows = parts.engine.held_out(weights)
+    algorithm, server = parts.algorithm, dict(state.server)
+    directive = parts.method.coordinate(state.history)
+    broadcast = Broadcast(number, dict(state.weights), algorithm.sent(server), directive)
+    updates = _Watched(parts.engine.train(broadcast, _participants(names, number, config)))
+    weights, server = algorithm.aggregate(dict(state.weights), server, updates, len(names))
+    averaged = running_mean(dict(state.averaged), weights, number, config.averaging)
+    line: dict[str, Any] = {"round": number, "loss": updates.mean_loss(), "clients": updates.clients, **directive}
+    sums, rows = parts.engine.held_out(averaged)
     best = min(range(len(sums)), key=lambda t: sums[t]) if rows else TEMPERATURES.index(1.0)
     line["held_out_loss"] = sums[best] / rows if rows else None
     line["temperature"] = TEMPERATURES[best]
@@ -94,7 +103,7 @@ def _next_round(parts: Parts, config: TrainConfig, state: State, names: Sequence
     finite = all(bool(weights[name].isfinite().all()) for name, _ in parts.module.named_parameters())
     if not finite or not math.isfinite(line["loss"]) or not math.isfinite(sums[best]):
         raise FedulError(f"the loss is no longer finite in round {number}; use a smaller --learning-rate.")
-    load_weights(parts.module, weights)
+    load_weights(parts.module, averaged)
     if parts.truth is not None:
         if config.select == "validation-error":
             line["validation_error"] = validation_error(parts.module, parts.federation, parts.truth)
@@ -105,11 +114,30 @@ def _next_round(parts: Parts, config: TrainConfig, state: State, names: Sequence
         "held-out": line["held_out_loss"],
         "validation-error": line.get("validation_error"),
         "last": -number,
+    }[config.select]
+    state = replace(
+        state, round=number, weights=weights, server=server, averaged=averaged, history=[*state.history, line]
+    )
+    if score < state.selected_score:
+        state = replace(state, selected=averaged, selected_round=number, selected_score=score)
+    return state
+
+
+def running_mean(before: Weights, weights: Weights, number: int, decay: float) -> Weights:
+    """The mean of the global weights over the rounds so far, each counting `decay` times the one after it.
+
+    It is what is judged and delivered, and never goes back into the training: the average forgets the jitter of the
+    last steps. At decay 0 it is the last round.
+    """
+    share = (1 - decay) / (1 - decay**number)
+    if share == 1:
+        return weights
+    return {
+        name: last
+        if not last.is_floating_point() or torch.equal(last, before[name])
+        else before[name].lerp(last, share)
+        for name, last in weights.items()
     }
-    history = [*state.history, line]
-    if score[config.select] < state.selected_score:
-        return State(number, weights, server, weights, number, score[config.select], history)
-    return replace(state, round=number, weights=weights, server=server, history=history)
 
 
 class _Watched:

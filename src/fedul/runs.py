@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from fedul.classifier import Classifier
+from fedul.engines.store import OnDisk
 from fedul.errors import InputError
 from fedul.files import read_json, read_tensors, remove_leftovers, write_bytes, write_json, write_tensors
 from fedul.models import Model
@@ -31,6 +32,7 @@ class State:
     round: int
     weights: Mapping[str, Tensor]
     server: Mapping[str, Tensor]
+    averaged: Mapping[str, Tensor]  # over the rounds; it is what is judged and delivered
     selected: Mapping[str, Tensor]
     selected_round: int
     selected_score: float
@@ -95,9 +97,11 @@ class RunFolder:
 
     def save_state(self, state: State) -> None:
         """Writes the checkpoint, in one file, then the figures for people to read."""
-        groups = {"weights": state.weights, "server": state.server, "selected": state.selected}
-        if state.selected_round == state.round:
-            del groups["selected"]  # they are the last weights, and need not be written twice
+        groups = {"weights": state.weights, "server": state.server}
+        if state.averaged is not state.weights:  # what is the same need not be written twice
+            groups["averaged"] = state.averaged
+        if state.selected_round != state.round:
+            groups["selected"] = state.selected
         tensors = {f"{part}/{name}": tensor for part, group in groups.items() for name, tensor in group.items()}
         notes = {
             "round": state.round,
@@ -107,6 +111,10 @@ class RunFolder:
         }
         write_tensors(self.path / "checkpoint" / "state.safetensors", tensors, notes)
         self._write_metrics(state)
+
+    def client_store(self) -> OnDisk:
+        """Where an algorithm keeps what it keeps per client."""
+        return OnDisk(self.path / "checkpoint" / "clients")
 
     def save_classifier(self, classifier: Classifier) -> None:
         """Writes the classifier of the selected round."""
@@ -131,17 +139,19 @@ class RunFolder:
         if not file.exists():
             return None
         tensors, notes = read_tensors(file)
-        groups: dict[str, dict[str, Tensor]] = {"weights": {}, "server": {}, "selected": {}}
+        groups: dict[str, dict[str, Tensor]] = {"weights": {}, "server": {}, "averaged": {}, "selected": {}}
         if "history" not in notes or any(name.partition("/")[0] not in groups for name in tensors):
             raise InputError(f"{file}: not a checkpoint of a run; delete it or restore a copy.")
         for name, tensor in tensors.items():
             part, _, rest = name.partition("/")
             groups[part][rest] = tensor
+        averaged = groups["averaged"] or groups["weights"]
         return State(
             notes["round"],
             groups["weights"],
             groups["server"],
-            groups["selected"] or groups["weights"],
+            averaged,
+            groups["selected"] or averaged,
             notes["selected_round"],
             notes["selected_score"],
             notes["history"],

@@ -17,6 +17,7 @@ from fedul.algorithms import make_algorithm
 from fedul.classifier import Classifier
 from fedul.config import TrainConfig, make, plain
 from fedul.engines.inprocess import InProcess
+from fedul.engines.store import ClientStore, InMemory
 from fedul.errors import InputError
 from fedul.evaluation.with_truth import test_error
 from fedul.federation import Federation, Study, Truth, identifiability
@@ -93,7 +94,9 @@ def train(
         settings["model"] = model
     config = make(TrainConfig, settings)
     reporter = reporter or Quiet()
-    parts = _put_together(federation, truth, config, config.model if model is None else model)
+    folder = None if out is None else RunFolder(out)
+    store = InMemory() if folder is None else folder.client_store()
+    parts = _put_together(federation, truth, config, config.model if model is None else model, store)
     try:
         for sentence in identifiability(federation):
             reporter.warn(sentence)
@@ -102,7 +105,6 @@ def train(
             raise
         reporter.warn(str(problem).partition(";")[0] + ".")
 
-    folder = None if out is None else RunFolder(out)
     origin = data.origin if isinstance(data, Study) else {}
     state = None
     if folder is not None:
@@ -112,7 +114,9 @@ def train(
         return _finish(parts, state, folder)
 
 
-def _put_together(federation: Federation, truth: Truth | None, config: TrainConfig, model: Any) -> Parts:
+def _put_together(
+    federation: Federation, truth: Truth | None, config: TrainConfig, model: Any, store: ClientStore
+) -> Parts:
     """The parts of a run, with everything checked that can be wrong with them."""
     if config.select == "validation-error" and truth is None:
         raise InputError("select validation-error: needs labels, and this federation has none; use held-out.")
@@ -133,8 +137,8 @@ def _put_together(federation: Federation, truth: Truth | None, config: TrainConf
     device = device_named(config.device)
     module.to(device)
     federation = placed(federation, device, precision_of(module))
-    engine = InProcess(federation, method, module, config)
-    return Parts(federation, truth, module, name, method, algorithm, engine)
+    engine = InProcess(federation, method, algorithm, module, config, store)
+    return Parts(federation, truth, module, name, method, algorithm, engine, store)
 
 
 def _check_fit(federation: Federation, module: nn.Module, method: Method, config: TrainConfig) -> None:

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 
 ALGORITHMS = {
     "fedavg": "fedul.algorithms.fedavg:FedAvg",
+    "fedprox": "fedul.algorithms.fedprox:FedProx",
+    "fednova": "fedul.algorithms.fednova:FedNova",
+    "scaffold": "fedul.algorithms.scaffold:Scaffold",
+    "fedbn": "fedul.algorithms.fedbn:FedBN",
+    "fedavgm": "fedul.algorithms.fedavgm:FedAvgM",
+    "fedadam": "fedul.algorithms.fedadam:FedAdam",
+    "fedyogi": "fedul.algorithms.fedyogi:FedYogi",
+    "median": "fedul.algorithms.median:Median",
+    "trimmed-mean": "fedul.algorithms.trimmed_mean:TrimmedMean",
 }
 
 

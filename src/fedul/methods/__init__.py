@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 METHODS = {
     "fedul": "fedul.methods.fedul:FedUL",
+    "fedpl": "fedul.methods.fedpl:FedPL",
+    "fedllp": "fedul.methods.fedllp:FedLLP",
+    "fedllp-vat": "fedul.methods.fedllp_vat:FedLLPVAT",
     "supervised": "fedul.methods.supervised:Supervised",
 }
 

@@ -7,18 +7,26 @@ a remote site all compute the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedul.federation import Federation, Scaling, UnlabeledSets
 from fedul.methods import augment as augmentation
+from fedul.priors import Matrix
 
 Predict = Callable[[Tensor], Tensor]
 """From inputs (n, ...) to logits (n, K), with some weights."""
+
+Noise = Callable[[Tensor, torch.Generator], Mapping[str, Tensor]]
+"""From inputs (n, ...) to random targets, a row for each of theirs."""
 
 GATHERED = 2**20
 """Input values that a plan gathers at once: enough for many steps of a table, and little memory for large images."""
@@ -30,6 +38,7 @@ class Step:
 
     inputs: Tensor  # (n, ...)
     targets: Mapping[str, Tensor]  # each (n, ...)
+    shared: Mapping[str, Tensor] = field(default_factory=dict)  # what holds for all rows of the client
     weight: Tensor | None = None  # (n,), summing to one; None means all rows count the same
 
     def mean(self, values: Tensor) -> Tensor:
@@ -40,7 +49,7 @@ class Step:
         """Its rows as several steps of these sizes, all rows counting the same; views, not copies."""
         targets = {name: torch.split(values, sizes) for name, values in self.targets.items()}
         for i, inputs in enumerate(torch.split(self.inputs, sizes)):
-            yield Step(inputs, {name: values[i] for name, values in targets.items()})
+            yield Step(inputs, {name: values[i] for name, values in targets.items()}, self.shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +60,8 @@ class Task:
     index: Tensor  # (n,): the rows to train on
     targets: Callable[[Tensor], Mapping[str, Tensor]]  # positions in `index` -> targets of these rows
     scaling: Scaling
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
+    noise: Noise | None = None  # random targets, drawn anew for every epoch
 
     def __len__(self) -> int:
         return len(self.index)
@@ -65,7 +76,8 @@ class Task:
         if cuts and rows - cuts[-1] == 1:
             cuts.pop()
         changes = augmentation.draw(augment, rows, generator).to(self.index.device)
-        return Plan(self, order.tensor_split(cuts), changes.tensor_split(cuts), augment)
+        seed = 0 if self.noise is None else int(torch.randint(2**62, (), generator=generator))
+        return Plan(self, order.tensor_split(cuts), changes.tensor_split(cuts), augment, seed)
 
     def in_order(self, batch_size: int) -> Iterator[Step]:
         """All rows in their own order, for evaluation."""
@@ -74,7 +86,7 @@ class Task:
 
     def step(self, at: Tensor) -> Step:
         """The rows at these positions."""
-        return Step(self.scaling(self.inputs[self.index[at]]), self.targets(at))
+        return Step(self.scaling(self.inputs[self.index[at]]), self.targets(at), self.shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +97,7 @@ class Plan:
     positions: tuple[Tensor, ...]  # one tensor a step
     changes: tuple[Tensor, ...]
     augment: str
+    noise_seed: int = 0
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -93,26 +106,70 @@ class Plan:
         # Several steps' rows at once: gathered and scaled step by step, they are a tenth of a small network's time.
         values = self.task.inputs.shape[1:].numel() * len(self.positions[0])
         together = max(1, GATHERED // max(values, 1))
+        generator = torch.Generator().manual_seed(self.noise_seed)
         for first in range(0, len(self), together):
             parts = slice(first, first + together)
             step = self.task.step(torch.cat(self.positions[parts]))
             if self.augment != "none":
                 changed = augmentation.apply(self.augment, step.inputs, torch.cat(self.changes[parts]))
-                step = Step(changed, step.targets)
+                step = replace(step, inputs=changed)
+            if self.task.noise is not None:
+                step = replace(step, targets={**step.targets, **self.task.noise(step.inputs, generator)})
             yield from step.split([len(at) for at in self.positions[parts]])
 
 
-class Method(Protocol):
-    """What a client minimises."""
+class Method(ABC):
+    """What a client minimises. A method is one file with one subclass."""
 
+    @abstractmethod
     def task(self, client: UnlabeledSets, federation: Federation) -> Task:
         """The client's work."""
-        ...
+
+    @abstractmethod
+    def loss(self, predict: Predict, step: Step) -> Tensor:
+        """A scalar; pure in the weights behind `predict` and the step."""
 
     def labels_used(self, federation: Federation) -> int:
         """How many rows' labels it looks at; 0 for all but the supervised one."""
-        ...
+        return 0
 
-    def loss(self, predict: Predict, step: Step) -> Tensor:
-        """A scalar; pure in the weights behind `predict` and the step."""
-        ...
+    def coordinate(self, history: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
+        """What the coordinator tells every client in the next round, from the figures of the rounds so far."""
+        return {}
+
+    def looks(self, directive: Mapping[str, float]) -> bool:
+        """Whether clients look at their rows with the fresh global model before this round."""
+        return False
+
+    def begin_round(self, task: Task, predict: Predict, directive: Mapping[str, float]) -> Task:
+        """The round's task, after such a look: pseudo labels, proportions. Without gradients, in evaluation mode."""
+        return task
+
+
+def prior_shift(mix: Matrix, test_prior: Matrix) -> Tensor:
+    """log(mix / test prior) (K,): added to logits under the test prior, it makes them logits under another class mix.
+
+    A class that is not in the mix gets -inf: there it is never predicted.
+    """
+    with np.errstate(divide="ignore"):
+        return torch.from_numpy(np.log(mix) - np.log(test_prior))
+
+
+def predicted(predict: Predict, task: Task, batch_size: int = 1024) -> Tensor:
+    """Logits (n, K) of all rows of a task, in their order."""
+    return torch.cat([predict(step.inputs) for step in task.in_order(batch_size)])
+
+
+@contextmanager
+def statistics_kept(predict: Predict) -> Iterator[None]:
+    """Batch norm's running statistics do not take in what is predicted here: inputs that no one will ever see."""
+    inside = predict.modules() if isinstance(predict, nn.Module) else iter(())
+    layers = [layer for layer in inside if isinstance(layer, _BatchNorm)]
+    before = [layer.track_running_stats for layer in layers]
+    for layer in layers:
+        layer.track_running_stats = False
+    try:
+        yield
+    finally:
+        for layer, tracks in zip(layers, before, strict=True):
+            layer.track_running_stats = tracks

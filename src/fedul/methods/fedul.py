@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from fedul.federation import Federation, Rows, UnlabeledSets, float_type
-from fedul.methods.base import Predict, Step, Task
+from fedul.methods.base import Method, Predict, Step, Task
 from fedul.transition import Transition, set_loss
 
 
 @dataclass(frozen=True)
-class FedUL:
+class FedUL(Method):
     """Minimise -log Q of the set each row is in."""
 
     def task(self, client: UnlabeledSets, federation: Federation) -> Task:

@@ -17,12 +17,12 @@ from torch.nn import functional
 from fedul.config import check, option
 from fedul.errors import InputError
 from fedul.federation import Federation, Labels, Truth, UnlabeledSets, float_type
-from fedul.methods.base import Predict, Step, Task
+from fedul.methods.base import Method, Predict, Step, Task, prior_shift
 from fedul.randomness import numpy_generator
 
 
 @dataclass(frozen=True)
-class Supervised:
+class Supervised(Method):
     """Minimise cross-entropy on true labels, corrected for the client's class mix."""
 
     labels: float = option(1.0, "Share of the rows whose label is known.", low=1e-6, high=1)
@@ -37,18 +37,17 @@ class Supervised:
         known = self.known(client)
         labels = self._labels(client)[known]
         mix = np.bincount(labels, minlength=len(federation.classes)) / len(labels)
-        with np.errstate(divide="ignore"):  # a class without a labelled row: -inf, that is, never predicted here
-            shift = np.log(mix) - np.log(federation.test_prior)
         label = torch.from_numpy(labels).to(device)
-        offset = torch.from_numpy(shift).to(device, float_type(client.inputs))
+        offset = prior_shift(mix, federation.test_prior).to(device, float_type(client.inputs))
 
         def targets(at: Tensor) -> Mapping[str, Tensor]:
-            return {"label": label[at], "offset": offset.expand(len(at), -1)}
+            return {"label": label[at]}
 
-        return Task(client.inputs, client.train.index[torch.from_numpy(known)].to(device), targets, federation.scaling)
+        index = client.train.index[torch.from_numpy(known)].to(device)
+        return Task(client.inputs, index, targets, federation.scaling, {"offset": offset})
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
-        logits = predict(step.inputs) + step.targets["offset"]
+        logits = predict(step.inputs) + step.shared["offset"]
         return step.mean(functional.cross_entropy(logits, step.targets["label"], reduction="none"))
 
     def known(self, client: UnlabeledSets) -> Labels:

@@ -1,0 +1,115 @@
+"""What an algorithm keeps per client, by the client's name: in memory, or on disk beside the checkpoint of a run.
+
+On disk a client's file names the round it is of, and the one that the last checkpoint rests on stays until the next
+checkpoint is written: so a run that is killed anywhere goes on with exactly what it had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from fedul.errors import InputError
+from fedul.files import read_tensors, write_tensors
+
+Kept = dict[str, Tensor]
+
+
+class ClientStore(Protocol):
+    """What is kept per client."""
+
+    def read(self, client: str) -> Kept:
+        """What was kept the last time; empty if nothing was."""
+        ...
+
+    def write(self, client: str, round_number: int, kept: Kept) -> None:
+        """Keeps something, in place of what was kept before."""
+        ...
+
+    def rewind(self, round_number: int) -> None:
+        """Forgets what is later than this round, from whose checkpoint the run goes on."""
+        ...
+
+    def checkpointed(self, round_number: int) -> None:
+        """The run will not go back behind this round."""
+        ...
+
+
+class InMemory:
+    """Keeps it while the process lives."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Kept] = {}
+
+    def read(self, client: str) -> Kept:
+        return self._kept.get(client, {})
+
+    def write(self, client: str, round_number: int, kept: Kept) -> None:
+        if kept:
+            self._kept[client] = kept
+
+    def rewind(self, round_number: int) -> None:
+        self._kept.clear()
+
+    def checkpointed(self, round_number: int) -> None:
+        pass
+
+
+class OnDisk:
+    """Keeps it in a folder, a file a client and round."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._safe = folder, 0
+        self._rounds: dict[str, list[int]] = {}
+
+    def rewind(self, round_number: int) -> None:
+        self._safe = round_number
+        self._rounds.clear()
+        for file in self._folder.glob("*@*.safetensors"):
+            key, _, number = file.stem.partition("@")
+            if number.isdecimal() and int(number) <= round_number:
+                self._rounds.setdefault(key, []).append(int(number))
+            else:
+                _delete(file)
+
+    def read(self, client: str) -> Kept:
+        key = _key(client)
+        if not self._rounds.get(key):
+            return {}
+        file = self._file(key, max(self._rounds[key]))
+        kept, notes = read_tensors(file)
+        if notes.get("client") != client:
+            raise InputError(f"{file}: is not of client '{client}'; delete it or restore a copy.")
+        return kept
+
+    def write(self, client: str, round_number: int, kept: Kept) -> None:
+        if not kept:
+            return
+        key = _key(client)
+        write_tensors(self._file(key, round_number), kept, {"client": client})
+        before = self._rounds.get(key, [])
+        needed = max((number for number in before if number <= self._safe), default=None)
+        for number in before:
+            if number not in (needed, round_number):
+                _delete(self._file(key, number))
+        self._rounds[key] = [number for number in (needed, round_number) if number is not None]
+
+    def checkpointed(self, round_number: int) -> None:
+        self._safe = round_number
+
+    def _file(self, key: str, number: int) -> Path:
+        return self._folder / f"{key}@{number}.safetensors"
+
+
+def _key(client: str) -> str:
+    """A file name for any client name."""
+    return hashlib.sha256(client.encode()).hexdigest()[:24]
+
+
+def _delete(file: Path) -> None:
+    with contextlib.suppress(OSError):
+        file.unlink()

@@ -1,0 +1,85 @@
+"""FedLLP: the mean prediction over a set is brought to the set's class priors.
+
+Learning from label proportions as in Dulac-Arnold et al., 2019, the baseline of Lu et al., ICLR 2022 (appendix): the
+loss of set m is -sum_k Pi_mk log p_mk, where p_m is the mean prediction over the rows of the set. A mean over the few
+rows that a mini-batch has of a set, inside a logarithm, is biased. So a client first takes the mean over all rows with
+the fresh global model, and a step adds to it only how far the predictions of its rows have moved since:
+p = full + mean(now - then). With one row a set and one-hot priors it is supervised learning. Steps mix rows of all
+sets: batch norm never sees one set's rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedul.config import check, option
+from fedul.federation import Federation, UnlabeledSets, float_type
+from fedul.methods.base import Method, Predict, Step, Task, predicted, prior_shift
+
+LEAST = 1e-4
+"""A corrected mean may leave 0..1; below this share it counts as this, and gives no gradient."""
+
+
+@dataclass(frozen=True)
+class FedLLP(Method):
+    """Cross-entropy between a set's class priors and the mean prediction over its rows."""
+
+    mean: str = option(
+        "full",
+        "Mean prediction: over the whole set, corrected in each step; or over the step's rows.",
+        choices=("full", "batch"),
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
+        device, precision = client.inputs.device, float_type(client.inputs)
+        sets = client.train.sets.to(device)
+        priors = torch.from_numpy(client.priors).to(device, precision)
+        offset = prior_shift(client.class_mix, federation.test_prior).to(device, precision)
+
+        def targets(at: Tensor) -> Mapping[str, Tensor]:
+            return {"set": sets[at], "priors": priors[sets[at]]}
+
+        return Task(client.inputs, client.train.index.to(device), targets, federation.scaling, {"offset": offset})
+
+    def looks(self, directive: Mapping[str, float]) -> bool:
+        return self.mean == "full"
+
+    def begin_round(self, task: Task, predict: Predict, directive: Mapping[str, float]) -> Task:
+        then = (predicted(predict, task) + task.shared["offset"]).softmax(-1)  # (n, K)
+        sets = task.targets(torch.arange(len(task), device=then.device))["set"]
+        totals = then.new_zeros(int(sets.max()) + 1, then.shape[1]).index_add_(0, sets, then)
+        full = totals / sets.bincount().clamp_min(1)[:, None]  # (M, K)
+
+        def targets(at: Tensor) -> Mapping[str, Tensor]:
+            return {**task.targets(at), "then": then[at], "full": full[sets[at]]}
+
+        return replace(task, targets=targets)
+
+    def loss(self, predict: Predict, step: Step) -> Tensor:
+        return self.proportion_loss(predict(step.inputs), step)
+
+    def proportion_loss(self, logits: Tensor, step: Step) -> Tensor:
+        """The loss from logits (n, K)."""
+        now = (logits + step.shared["offset"]).softmax(-1)
+        alike = self._alike(step)
+        mean = alike @ now
+        if self.mean == "full":
+            mean = mean + step.targets["full"] - alike @ step.targets["then"]
+        # Each row carries its set's loss, so that a set counts by its rows.
+        return step.mean(-(step.targets["priors"] * mean.clamp_min(LEAST).log()).sum(-1))
+
+    @staticmethod
+    def _alike(step: Step) -> Tensor:
+        """(n, n): row i averages over the step's rows of the set of row i; padded rows count for nothing."""
+        sets, priors = step.targets["set"], step.targets["priors"]
+        alike = (sets[:, None] == sets[None, :]).to(priors.dtype)
+        if step.weight is not None:
+            alike = alike * (step.weight > 0).to(priors.dtype)
+        return alike / alike.sum(1, keepdim=True).clamp_min(1)

@@ -1,0 +1,77 @@
+"""FedPL: every row of a set is taken to be of the set's most common class, and what looks wrong is mixed with the rest.
+
+The baseline of Lu et al., ICLR 2022 (appendix), after SemiFL (Diao et al., 2021). Rows whose largest predicted
+probability exceeds `threshold` train on their pseudo label; each of them is also mixed with a row below it, inputs and
+losses alike, by a weight from Beta(shape, shape). A batch without one of the two kinds has no mixed term. A fresh
+network is sure of nothing and would never start, so a batch without a sure row trains on all of its pseudo labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedul.config import check, option
+from fedul.federation import Federation, UnlabeledSets, float_type
+from fedul.methods.base import Method, Predict, Step, Task, prior_shift
+
+
+@dataclass(frozen=True)
+class FedPL(Method):
+    """Cross-entropy on pseudo labels, with mixup of sure and unsure rows."""
+
+    threshold: float = option(0.4, "Largest predicted probability above which a row is sure (tau).", low=0, high=1)
+    mix: float = option(0.3, "Weight of the mixed term (lambda).", low=0)
+    shape: float = option(0.75, "Mixing weights are drawn from Beta(shape, shape).", low=1e-3)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
+        device, precision = client.inputs.device, float_type(client.inputs)
+        label = torch.from_numpy(client.priors.argmax(axis=1)).to(device)[client.train.sets.to(device)]
+        # As for true labels: plain cross-entropy would learn how common each pseudo label is at the client.
+        shares = np.bincount(label.cpu().numpy(), minlength=len(federation.classes)) / len(label)
+        offset = prior_shift(shares, federation.test_prior).to(device, precision)
+
+        def targets(at: Tensor) -> Mapping[str, Tensor]:
+            return {"label": label[at]}
+
+        def noise(inputs: Tensor, generator: torch.Generator) -> Mapping[str, Tensor]:
+            partner = torch.rand(len(inputs), generator=generator)
+            return {"partner": partner.to(device), "share": self._shares(len(inputs), generator).to(device, precision)}
+
+        index = client.train.index.to(device)
+        return Task(client.inputs, index, targets, federation.scaling, {"offset": offset}, noise)
+
+    def loss(self, predict: Predict, step: Step) -> Tensor:
+        label, offset = step.targets["label"], step.shared["offset"]
+        logits = predict(step.inputs)
+        here = torch.ones_like(label, dtype=torch.bool) if step.weight is None else step.weight > 0
+        sure = (logits.detach().softmax(-1).amax(-1) > self.threshold) & here
+        unsure = ~sure & here
+        direct = functional.cross_entropy(logits + offset, label, reduction="none")
+        loss = step.mean(torch.where(sure | ~sure.any(), direct, torch.zeros_like(direct)))
+        if not self.mix:
+            return loss
+        # Every row gets a partner, whether it needs one or not: so no shape depends on what the model predicts.
+        unsure_first = unsure.logical_not().to(torch.uint8).argsort(stable=True)
+        count = unsure.sum()
+        partner = unsure_first[(step.targets["partner"] * count).long().minimum((count - 1).clamp_min(0))]
+        share = step.targets["share"]
+        across = share.reshape(-1, *[1] * (step.inputs.dim() - 1))
+        mixed = predict(across * step.inputs + (1 - across) * step.inputs[partner]) + offset
+        own = functional.cross_entropy(mixed, label, reduction="none")
+        other = functional.cross_entropy(mixed, label[partner], reduction="none")
+        both = torch.where(sure & (count > 0), share * own + (1 - share) * other, torch.zeros_like(own))
+        return loss + self.mix * step.mean(both)
+
+    def _shares(self, rows: int, generator: torch.Generator) -> Tensor:
+        """Draws (rows,) from Beta(shape, shape), which torch can only do with its global generator."""
+        seed = int(torch.randint(2**62, (), generator=generator))
+        return torch.from_numpy(np.random.default_rng(seed).beta(self.shape, self.shape, rows))
