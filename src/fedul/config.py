@@ -160,6 +160,11 @@ class TrainConfig:
     algorithm_option: Mapping[str, Any] = option(
         (), "A setting of the algorithm, NAME=VALUE (repeatable).", parse=name_values
     )
+    loss: str = option(
+        "log",
+        "Score of the predicted set, for fedul: -log Q, the Brier score, or the published code's second softmax.",
+        choices=("log", "brier", "authors"),
+    )
     model: str = option("auto", "linear, mlp, small-cnn, paper-cnn, resnet18, auto, or package.module:factory.")
     start_weights: str | None = option(None, "Safetensors file with weights to start from.")
     rounds: int = option(30, "Global rounds.", low=1)
@@ -179,7 +184,8 @@ class TrainConfig:
     participation: float = option(1.0, "Share of the clients that take part in a round.", low=1e-9, high=1)
     select: str = option(
         "held-out",
-        "Which round is delivered: lowest held-out loss (needs no label), lowest labelled error, or the last.",
+        "Which round is delivered: the last that held-out rows cannot tell from the best (no label needed), "
+        "the one with the lowest labelled error, or the last.",
         choices=("held-out", "validation-error", "last"),
     )
     evaluate_every: int = option(
@@ -192,6 +198,31 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check(self)
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """What `fedul compare` compares, and where it goes."""
+
+    methods: str = option(
+        "fedul,fedul-refined,fedpl,fedllp,fedllp-vat,supervised,supervised:labels=0.1",
+        "Methods, separated by commas; a setting follows after a colon (supervised:labels=0.1).",
+    )
+    algorithms: str = option("fedavg", "Algorithms, separated by commas (fedavg,fedprox:mu=0.1).")
+    seeds: int = option(3, "Number of seeds, counted from --seed.", low=1)
+    out: str | None = option(None, "Folder of the comparison (default: a new one under runs/).")
+    resume: bool = option(False, "Go on with the comparison in --out; more seeds, methods or rounds may be asked for.")
+    csv: str | None = option(None, "CSV to write, a line a run (default: runs.csv in the folder).")
+    plot: str | None = option(None, "Plot of error by round, .svg or .png (default: error-by-round.svg in the folder).")
+    force: bool = option(False, "Train even if the class priors cannot tell the classes apart.")
+    json: bool = option(False, "Print one JSON document.")
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.resume and self.out is None:
+            raise InputError("--resume needs --out, the folder of the comparison to go on with.")
+        if self.plot is not None and not self.plot.endswith((".svg", ".png")):
+            raise InputError(f"plot: '{self.plot}' is neither .svg nor .png.")
 
 
 def make(kind: type[C], values: Mapping[str, Any], *, what: str = "option") -> C:

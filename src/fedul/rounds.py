@@ -60,7 +60,7 @@ def run_rounds(
     """All rounds from the state on; the result does not depend on where it was taken up."""
     if state is None:
         weights = {name: tensor.clone() for name, tensor in weights_of(parts.module).items()}
-        state = State(0, weights, {}, weights, weights, 0, math.inf, [])
+        state = State(0, weights, {}, weights, weights, 0, math.inf, 0.0, [])
     else:  # it was read from a file, and so is on the CPU
         device = next(parts.module.parameters()).device
         weights, server, averaged, selected = (
@@ -95,13 +95,12 @@ def _next_round(parts: Parts, config: TrainConfig, state: State, names: Sequence
     weights, server = algorithm.aggregate(dict(state.weights), server, updates, len(names))
     averaged = running_mean(dict(state.averaged), weights, number, config.averaging)
     line: dict[str, Any] = {"round": number, "loss": updates.mean_loss(), "clients": updates.clients, **directive}
-    sums, rows = parts.engine.held_out(averaged)
-    best = min(range(len(sums)), key=lambda t: sums[t]) if rows else TEMPERATURES.index(1.0)
-    line["held_out_loss"] = sums[best] / rows if rows else None
-    line["temperature"] = TEMPERATURES[best]
+    held_out = parts.engine.held_out(averaged)
+    line["held_out_loss"] = held_out.loss
+    line["temperature"] = TEMPERATURES[held_out.best]
     # Without held-out rows nothing but the weights themselves tells what the last step did.
     finite = all(bool(weights[name].isfinite().all()) for name, _ in parts.module.named_parameters())
-    if not finite or not math.isfinite(line["loss"]) or not math.isfinite(sums[best]):
+    if not finite or not math.isfinite(line["loss"]) or not math.isfinite(held_out.loss or 0.0):
         raise FedulError(f"the loss is no longer finite in round {number}; use a smaller --learning-rate.")
     load_weights(parts.module, averaged)
     if parts.truth is not None:
@@ -110,17 +109,28 @@ def _next_round(parts: Parts, config: TrainConfig, state: State, names: Sequence
         if config.evaluate_every and number % config.evaluate_every == 0:
             line["test_error"], _ = test_error(parts.module, parts.truth, parts.federation.scaling)
     line["seconds"] = round(time.monotonic() - started, 4)
-    score = {
-        "held-out": line["held_out_loss"],
-        "validation-error": line.get("validation_error"),
-        "last": -number,
-    }[config.select]
     state = replace(
         state, round=number, weights=weights, server=server, averaged=averaged, history=[*state.history, line]
     )
-    if score < state.selected_score:
-        state = replace(state, selected=averaged, selected_round=number, selected_score=score)
-    return state
+    return _selected(state, line, held_out.standard_error or 0.0, config.select)
+
+
+def _selected(state: State, line: Mapping[str, Any], error: float, rule: str) -> State:
+    """The state with this round selected, if the rule says so.
+
+    Held-out rows are few, and the lowest loss is often one round's luck. So of all rounds that they cannot tell from
+    the best (within one standard error of its loss) the last is taken: it has learned the most.
+    """
+    score = {
+        "held-out": line["held_out_loss"],
+        "validation-error": line.get("validation_error"),
+        "last": -line["round"],
+    }[rule]
+    if score < state.best_score:
+        state = replace(state, best_score=score, best_margin=error if rule == "held-out" else 0.0)
+    elif score > state.best_score + state.best_margin or rule == "validation-error":
+        return state
+    return replace(state, selected=state.averaged, selected_round=state.round)
 
 
 def running_mean(before: Weights, weights: Weights, number: int, decay: float) -> Weights:

@@ -1,4 +1,5 @@
-"""A run is a folder: config.json, metrics.jsonl (a line a round), checkpoint/ (to go on from), model/ (what is chosen).
+"""A run is a folder: config.json, metrics.jsonl (a line a round), checkpoint/ (to go on from), model/ (what is chosen),
+result.json (what it came to).
 
 Every file is whole or not there, so a run that is killed at any moment can be resumed.
 """
@@ -20,7 +21,7 @@ from fedul.files import read_json, read_tensors, remove_leftovers, write_bytes, 
 from fedul.models import Model
 
 FORMAT = "fedul-run"
-VERSION = 1
+VERSION = 2
 MAY_CHANGE = {"rounds", "checkpoint_every", "evaluate_every", "threads", "device", "data_dir"}
 """Settings of the training that a resumed run may change: they do not alter the rounds already done."""
 
@@ -35,7 +36,8 @@ class State:
     averaged: Mapping[str, Tensor]  # over the rounds; it is what is judged and delivered
     selected: Mapping[str, Tensor]
     selected_round: int
-    selected_score: float
+    best_score: float  # the lowest so far of what rounds are selected by
+    best_margin: float  # how far above it a later round may be and still be taken for as good
     history: Sequence[Mapping[str, Any]]
 
 
@@ -57,7 +59,7 @@ class RunFolder:
             remove_leftovers(self.path)
             self._write_config(config)
             return None
-        difference = _difference(stored, config)
+        difference = first_difference(stored, config)
         if difference:
             raise InputError(f"{self.path}: holds a different run ({difference}); choose another --out.")
         if not resume:
@@ -106,7 +108,8 @@ class RunFolder:
         notes = {
             "round": state.round,
             "selected_round": state.selected_round,
-            "selected_score": state.selected_score,
+            "best_score": state.best_score,
+            "best_margin": state.best_margin,
             "history": list(state.history),
         }
         write_tensors(self.path / "checkpoint" / "state.safetensors", tensors, notes)
@@ -119,6 +122,28 @@ class RunFolder:
     def save_classifier(self, classifier: Classifier) -> None:
         """Writes the classifier of the selected round."""
         classifier.save(self.path / "model")
+
+    def save_result(self, summary: Mapping[str, Any]) -> None:
+        """Writes what the run came to; its being there says that the run is finished."""
+        write_json(self.path / "result.json", {name: value for name, value in summary.items() if name != "run"})
+
+    def result(self) -> dict[str, Any] | None:
+        """What a finished run came to; None if it is not finished."""
+        file = self.path / "result.json"
+        if not file.exists():
+            return None
+        found = read_json(file)
+        if not isinstance(found, dict):
+            raise InputError(f"{file}: damaged; delete it, and the run will write it again.")
+        return found
+
+    def history(self) -> list[dict[str, Any]]:
+        """The figures of every round so far."""
+        file = self.path / "metrics.jsonl"
+        try:
+            return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError) as problem:
+            raise InputError(f"{file}: cannot be read ({problem}).") from None
 
     def load_classifier(self, model: Model | None = None) -> Classifier:
         """Reads the classifier of a finished run (or of a bare model folder)."""
@@ -153,12 +178,13 @@ class RunFolder:
             averaged,
             groups["selected"] or averaged,
             notes["selected_round"],
-            notes["selected_score"],
+            notes["best_score"],
+            notes["best_margin"],
             notes["history"],
         )
 
 
-def _difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+def first_difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """The first setting in which two configurations differ, in words; empty if none does."""
     for section in sorted((set(stored) | set(config)) - {"software"}):
         old, new = stored.get(section), config.get(section)

@@ -19,7 +19,7 @@ from fedul.config import TrainConfig, make, plain
 from fedul.engines.inprocess import InProcess
 from fedul.engines.store import ClientStore, InMemory
 from fedul.errors import InputError
-from fedul.evaluation.with_truth import test_error
+from fedul.evaluation.with_truth import calibration_error, test_error
 from fedul.federation import Federation, Study, Truth, identifiability
 from fedul.files import tensors_digest
 from fedul.hardware import arithmetic_threads, device_named, good_threads, placed
@@ -50,6 +50,7 @@ class Run:
     validation_loss: float | None  # held-out -log Q of the selected round, at its best temperature
     test_error: float | None  # of the selected round, over the pooled test rows; None without truth
     test_error_clients: float | None  # averaged over the clients' test sets, as the paper's tables do
+    calibration_error: float | None  # expected calibration error of the delivered probabilities; None without truth
     weights_sha256: str  # of the last round
     labels_used: int
     folder: Path | None
@@ -66,8 +67,10 @@ class Run:
             "selected_round": self.selected_round,
             "test_error": self.test_error,
             "test_error_clients": self.test_error_clients,
+            "calibration_error": self.calibration_error,
             "validation_loss": self.validation_loss,
             "labels_used": self.labels_used,
+            "seconds": round(sum(line["seconds"] for line in self.history), 3),
             "weights_sha256": self.weights_sha256,
         }
 
@@ -129,7 +132,7 @@ def _put_together(
         len(federation.classes),
         config.seed,
     )
-    method = make_method(config.method, config.method_option, truth, config.seed)
+    method = make_method(config.method, config.method_option, truth, config.seed, config.loss)
     _check_fit(federation, module, method, config)
     if config.start_weights:
         models.load_start_weights(module, config.start_weights)
@@ -173,9 +176,10 @@ def _finish(parts: Parts, state: State, folder: RunFolder | None) -> Run:
         federation.scaling,
         temperature=chosen["temperature"],
     )
-    if folder is not None:
-        folder.save_classifier(classifier)
-    return Run(
+    apart = None
+    if parts.truth is not None:
+        apart = calibration_error(classifier.predict_proba(parts.truth.test_inputs), parts.truth.test_labels)
+    run = Run(
         classifier=classifier,
         history=state.history,
         selected_round=state.selected_round,
@@ -184,8 +188,13 @@ def _finish(parts: Parts, state: State, folder: RunFolder | None) -> Run:
         test_error_clients=by_client,
         weights_sha256=tensors_digest(state.weights),
         labels_used=parts.method.labels_used(federation),
+        calibration_error=apart,
         folder=None if folder is None else folder.path,
     )
+    if folder is not None:
+        folder.save_classifier(classifier)
+        folder.save_result(run.summary())
+    return run
 
 
 def _record(federation: Federation, origin: Mapping[str, Any], config: TrainConfig, parts: Parts) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import traceback
 import typer
 
 from fedul import __version__
-from fedul.cli import datasets, demo, predict, train
+from fedul.cli import compare, datasets, demo, predict, train
 from fedul.errors import FedulError
 
 app = typer.Typer(
@@ -25,6 +25,9 @@ app.command("demo", epilog="Example:  fedul demo")(demo.demo)
 app.command("train", epilog="Example:  fedul train --data digits --clients 5 --sets 10 --rounds 30 --out RUN")(
     train.train
 )
+app.command(
+    "compare", epilog="Example:  fedul compare --data digits --methods fedul,fedllp --seeds 3 --out COMPARISON"
+)(compare.compare)
 app.command("predict", epilog="Example:  fedul predict RUN images.npy --out predictions.csv")(predict.predict)
 app.add_typer(datasets.app, name="datasets")
 

@@ -11,11 +11,10 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from fedul.algorithms import ALGORITHMS
-from fedul.config import DataConfig, RunConfig, TrainConfig, read_toml
+from fedul.config import read_toml
 from fedul.errors import unknown
 from fedul.methods import METHODS
 
-CONFIGS = (RunConfig, DataConfig, TrainConfig)
 REGISTRIES = {"method": METHODS, "algorithm": ALGORITHMS}
 # Settings that a flag states twice as yes and no, under names that say what each means.
 YES_NO = {"sets_overlap": "--sets-overlap/--sets-disjoint"}
@@ -69,9 +68,9 @@ def _annotation(f: Field[Any], hint: Any, panel: str) -> Any:
     return Annotated[kind | None, option]
 
 
-def merged(settings: Mapping[str, Any], config_file: str | None) -> dict[str, Any]:
+def merged(settings: Mapping[str, Any], config_file: str | None, configs: tuple[type[Any], ...]) -> dict[str, Any]:
     """All settings by name: flags win over the file; unknown names in the file are refused."""
-    known = {f.name for config in CONFIGS for f in fields(config)}
+    known = {f.name for config in configs for f in fields(config)}
     from_file = {
         name.replace("-", "_"): value for name, value in ({} if config_file is None else read_toml(config_file)).items()
     }

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
@@ -64,6 +66,26 @@ class Rounds:
             err.print(f"round {figures['round']} of {rounds}: {text}", soft_wrap=True)
             self._told = time.monotonic()
         self._progress.update(self._task, completed=figures["round"], total=rounds, figures=text)
+
+
+class Runs:
+    """A watcher of many runs: a line for each, with how many there are and how long the rest will take."""
+
+    def __init__(self) -> None:
+        self._done: list[float] = []
+
+    @contextmanager
+    def run(self, number: int, total: int, title: str) -> Iterator[Rounds]:
+        started = time.monotonic()
+        left = ""
+        if self._done:
+            seconds = round(sum(self._done) / len(self._done) * (total - number + 1))
+            left = f", {timedelta(seconds=seconds)} left"
+        if not err.is_terminal:
+            err.print(f"run {number} of {total}{left}: {escape(title)}", soft_wrap=True)
+        with Rounds(f"{number}/{total} {title}") as reporter:
+            yield reporter
+        self._done.append(time.monotonic() - started)
 
 
 class Download:

@@ -20,7 +20,7 @@ def train(
     config: Annotated[str | None, typer.Option(help="TOML file with options by name; flags win.")] = None,
 ) -> None:
     """Train one classifier across clients that hold only unlabeled sets."""
-    options = merged(settings, config)
+    options = merged(settings, config, (RunConfig, DataConfig, TrainConfig))
     command = make(RunConfig, part(RunConfig, options))
     if command.resume and command.out is not None:
         options = {**_stored(command.out), **options}

@@ -17,7 +17,7 @@ from fedul.engines.local import Broadcast, Worker
 from fedul.engines.store import ClientStore, InMemory
 from fedul.federation import Federation
 from fedul.methods.base import Method
-from fedul.methods.fedul import TEMPERATURES, held_out_losses, set_task
+from fedul.methods.fedul import HeldOut, held_out_losses, set_task
 from fedul.models.weights import load_weights
 
 
@@ -28,8 +28,8 @@ class Engine(Protocol):
         """Updates of these clients, in this order, all from the same weights."""
         ...
 
-    def held_out(self, weights: Weights) -> tuple[list[float], int]:
-        """The sum of -log Q over all clients' held-out rows at each of the temperatures, and the number of rows."""
+    def held_out(self, weights: Weights) -> HeldOut:
+        """-log Q over all clients' held-out rows."""
         ...
 
 
@@ -68,10 +68,7 @@ class InProcess:
             torch.random.set_rng_state(before)
 
     @torch.no_grad()
-    def held_out(self, weights: Weights) -> tuple[list[float], int]:
+    def held_out(self, weights: Weights) -> HeldOut:
         load_weights(self._module, weights)
         self._module.eval()
-        totals = [0.0] * len(TEMPERATURES)
-        for task in self._held_out.values():
-            totals = [a + b for a, b in zip(totals, held_out_losses(self._module, task), strict=True)]
-        return totals, sum(len(task) for task in self._held_out.values())
+        return sum((held_out_losses(self._module, task) for task in self._held_out.values()), HeldOut())

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedul.federation import Federation, Labels, Scaling, Truth
 from fedul.models.weights import precision_of
+from fedul.priors import Matrix
 
 
 def test_error(module: nn.Module, truth: Truth, scaling: Scaling) -> tuple[float, float]:
@@ -30,6 +31,18 @@ def validation_error(module: nn.Module, federation: Federation, truth: Truth) ->
         wrong += int((found != labels).sum())
         rows += len(labels)
     return wrong / max(rows, 1)
+
+
+def calibration_error(probabilities: Matrix, labels: Labels, bins: int = 15) -> float:
+    """Expected calibration error: how far confidence and share of right predictions are apart, over equal bins.
+
+    >>> calibration_error(np.array([[0.8, 0.2], [0.3, 0.7]]), np.array([0, 1]))  # right twice, at 0.8 and 0.7
+    0.25
+    """
+    confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
+    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
+    gap = np.bincount(bin_of, confidence - right, minlength=bins)
+    return float(np.abs(gap).sum() / len(labels))
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fedul.config import make
-from fedul.errors import unknown
+from fedul.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from fedul.federation import Truth
@@ -23,13 +23,17 @@ METHODS = {
 }
 
 
-def make_method(name: str, options: Mapping[str, Any], truth: Truth | None = None, seed: int = 0) -> Method:
+def make_method(
+    name: str, options: Mapping[str, Any], truth: Truth | None = None, seed: int = 0, loss: str = "log"
+) -> Method:
     """The method of this name; only one that has a field for it is given the truth."""
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     module, _, kind = METHODS[name].partition(":")
     method: Any = make(getattr(import_module(module), kind), options, what=f"option of method {name}")
     names = {f.name for f in fields(method)}
-    extra: dict[str, Any] = {"truth": truth, "seed": seed}
+    extra: dict[str, Any] = {"truth": truth, "seed": seed, "loss_name": loss}
+    if loss != "log" and "loss_name" not in names:
+        raise InputError(f"loss: '{loss}' is a loss of method fedul; method {name} has its own.")
     made: Method = replace(method, **{key: value for key, value in extra.items() if key in names})
     return made

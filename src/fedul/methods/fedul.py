@@ -6,6 +6,7 @@ priors it is supervised learning on z + log(pibar / pi).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,16 +20,15 @@ from fedul.transition import Transition, set_loss
 
 @dataclass(frozen=True)
 class FedUL(Method):
-    """Minimise -log Q of the set each row is in."""
+    """Minimise a score of the predicted set; -log Q unless another is asked for."""
+
+    loss_name: str = "log"  # from --loss; see LOSSES
 
     def task(self, client: UnlabeledSets, federation: Federation) -> Task:
         return set_task(client, client.train, federation)
 
-    def labels_used(self, federation: Federation) -> int:
-        return 0
-
     def loss(self, predict: Predict, step: Step) -> Tensor:
-        return step.mean(set_loss(predict(step.inputs), step.targets["joint"], step.targets["marginal"]))
+        return step.mean(LOSSES[self.loss_name](predict(step.inputs), step))
 
 
 def set_task(client: UnlabeledSets, rows: Rows, federation: Federation) -> Task:
@@ -40,25 +40,93 @@ def set_task(client: UnlabeledSets, rows: Rows, federation: Federation) -> Task:
     sets = rows.sets.to(device)
 
     def targets(at: Tensor) -> Mapping[str, Tensor]:
-        return {"joint": joint[sets[at]], "marginal": marginal.expand(len(at), -1)}
+        return {"set": sets[at], "joint": joint[sets[at]]}
 
-    return Task(client.inputs, rows.index.to(device), targets, federation.scaling)
+    shared = {"joint": joint, "marginal": marginal}
+    return Task(client.inputs, rows.index.to(device), targets, federation.scaling, shared)
+
+
+def log_loss(logits: Tensor, step: Step) -> Tensor:
+    """-log Q of each row's set (n,): proper, so at its optimum the class posterior is the true one."""
+    return set_loss(logits, step.targets["joint"], step.shared["marginal"])
+
+
+def brier_loss(logits: Tensor, step: Step) -> Tensor:
+    """sum_j Q_j^2 - 2 Q_m (n,): proper as well, and bounded, so that no row can pull hard."""
+    predicted, own = _sets(logits, step)
+    return predicted.square().sum(-1) - 2 * own
+
+
+def authors_loss(logits: Tensor, step: Step) -> Tensor:
+    """Cross-entropy with the *probabilities* Q as logits (n,), as in the code published with the paper.
+
+    Since log sum_j exp Q_j is about |Q|^2 / 2M and a constant, it is a Brier score whose first term is M times too
+    small: bounded, but not proper. What it recovers is over-confident, and may be wrong even with infinitely many rows.
+    """
+    predicted, own = _sets(logits, step)
+    return predicted.logsumexp(-1) - own
+
+
+def _sets(logits: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+    """Q of all sets (n, M), and of each row's own (n,)."""
+    joint, marginal = step.shared["joint"], step.shared["marginal"]
+    # Q_m = sum_k p_k P(m | k), with p the class posterior under the client's mix: one product, whatever M is.
+    given_class = (joint - marginal).exp().nan_to_num(0.0)  # (M, K); -inf less -inf: a class that the client has not
+    predicted = (logits + marginal).softmax(-1) @ given_class.T
+    return predicted, predicted.gather(-1, step.targets["set"][:, None]).squeeze(-1)
+
+
+LOSSES = {"log": log_loss, "brier": brier_loss, "authors": authors_loss}
 
 
 TEMPERATURES = tuple(2 ** (j / 4) for j in range(-4, 17))
 """Temperatures 0.5..16 at which held-out rows are judged. One grid for all, so that clients' sums can be added."""
 
 
-def held_out_losses(predict: Predict, task: Task, batch_size: int = 1024) -> list[float]:
-    """The sum of -log Q over the task's rows, with logits divided by each of the temperatures.
+@dataclass(frozen=True)
+class HeldOut:
+    """Sums over held-out rows of -log Q and of its square, at each of the temperatures; clients' sums can be added."""
+
+    sums: tuple[float, ...] = (0.0,) * len(TEMPERATURES)
+    squares: tuple[float, ...] = (0.0,) * len(TEMPERATURES)
+    rows: int = 0
+
+    def __add__(self, other: HeldOut) -> HeldOut:
+        sums = tuple(a + b for a, b in zip(self.sums, other.sums, strict=True))
+        squares = tuple(a + b for a, b in zip(self.squares, other.squares, strict=True))
+        return HeldOut(sums, squares, self.rows + other.rows)
+
+    @property
+    def best(self) -> int:
+        """Which temperature has the lowest loss; the one that changes nothing, without rows."""
+        return self.sums.index(min(self.sums)) if self.rows else TEMPERATURES.index(1.0)
+
+    @property
+    def loss(self) -> float | None:
+        """The mean loss at the best temperature."""
+        return self.sums[self.best] / self.rows if self.rows else None
+
+    @property
+    def standard_error(self) -> float | None:
+        """Of that mean, as a mean over rows drawn by chance; None for fewer than two rows."""
+        if self.rows < 2:
+            return None
+        mean = self.sums[self.best] / self.rows
+        return math.sqrt(max(self.squares[self.best] / self.rows - mean**2, 0.0) / (self.rows - 1))
+
+
+def held_out_losses(predict: Predict, task: Task, batch_size: int = 1024) -> HeldOut:
+    """-log Q over the task's rows, with logits divided by each of the temperatures.
 
     A network becomes too sure of itself long before it stops learning to tell classes apart. Judged at its best
     temperature, a round is chosen for what it knows; and since -log Q is proper, that temperature calibrates it.
     """
-    total = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
+    sums, squares = (torch.zeros(len(TEMPERATURES), dtype=torch.float64) for _ in range(2))
     for step in task.in_order(batch_size):
         logits = predict(step.inputs)
         # (T, n, K): all temperatures at once, since with many small clients each operation costs more than its sums.
         scaled = logits / logits.new_tensor(TEMPERATURES)[:, None, None]
-        total += set_loss(scaled, step.targets["joint"], step.targets["marginal"]).double().sum(-1).cpu()
-    return total.tolist()
+        losses = log_loss(scaled, step).double()
+        sums += losses.sum(-1).cpu()
+        squares += losses.square().sum(-1).cpu()
+    return HeldOut(tuple(sums.tolist()), tuple(squares.tolist()), len(task))

@@ -1,0 +1,253 @@
+"""Methods and algorithms side by side: the same federations, several seeds, one run folder for each run.
+
+A comparison is a folder: comparison.json says what is compared, runs/NAME/seed-N/ are runs like any other. Runs that
+are finished are not done again, so a comparison that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedul.algorithms import ALGORITHMS
+from fedul.config import DataConfig, TrainConfig, name_values, plain
+from fedul.data.study import load_config
+from fedul.errors import InputError, unknown
+from fedul.federation import Study
+from fedul.files import read_json, write_json
+from fedul.methods import METHODS
+from fedul.rounds import Reporter
+from fedul.runs import MAY_CHANGE, RunFolder, first_difference
+from fedul.training import train
+
+FORMAT = "fedul-comparison"
+VERSION = 1
+LEVEL = 0.05
+"""Below this p-value of the paired t-test a contestant counts as worse than the best."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A method under an algorithm, each with its settings."""
+
+    method: str
+    algorithm: str = "fedavg"
+    method_option: Mapping[str, Any] = field(default_factory=dict)
+    algorithm_option: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def method_name(self) -> str:
+        """The method with its settings: 'supervised labels=0.1'."""
+        return " ".join([self.method, *(f"{k}={v}" for k, v in self.method_option.items())])
+
+    @property
+    def algorithm_name(self) -> str:
+        return " ".join([self.algorithm, *(f"{k}={v}" for k, v in self.algorithm_option.items())])
+
+    @property
+    def title(self) -> str:
+        """The method, and the algorithm unless it is the usual one."""
+        return self.method_name if self.algorithm_name == "fedavg" else f"{self.method_name} {self.algorithm_name}"
+
+    @property
+    def folder(self) -> str:
+        """A folder name."""
+        return f"{self.method_name} under {self.algorithm_name}".replace(" ", "_").replace("/", "-")
+
+
+def contestants(methods: str, algorithms: str) -> list[Contestant]:
+    """Every method under every algorithm, from 'fedul,supervised:labels=0.1' and 'fedavg,fedprox:mu=0.1'.
+
+    >>> [c.folder for c in contestants("fedul,supervised:labels=0.1", "fedavg")]
+    ['fedul_under_fedavg', 'supervised_labels=0.1_under_fedavg']
+    """
+    methods_given, algorithms_given = _named("methods", methods, METHODS), _named("algorithms", algorithms, ALGORITHMS)
+    made = [Contestant(m, a, dict(mo), dict(ao)) for a, ao in algorithms_given for m, mo in methods_given]
+    if len({c.folder for c in made}) < len(made):
+        raise InputError("methods: one is named twice; name each once, or give it other settings.")
+    return made
+
+
+def _named(what: str, text: str, known: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        name, *settings = part.split(":")
+        if name not in known:
+            raise unknown(what.removesuffix("s"), name, known)
+        try:
+            found.append((name, name_values(settings)))
+        except ValueError as problem:
+            raise InputError(f"{what}: expected NAME or NAME:{problem}, got '{part}'.") from None
+    if not found:
+        raise InputError(f"{what}: names none; give one or more of {', '.join(known)}, separated by commas.")
+    return found
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one contestant came to over the seeds."""
+
+    contestant: Contestant
+    errors: tuple[float, ...]  # one for each seed
+    seconds: float  # a run, on average
+    labels_used: int  # on average
+    curves: tuple[tuple[float | None, ...], ...]  # test error by round, for each seed
+    p_value: float | None = None  # of a paired t-test against the best without labels; None for the best itself
+    marked: bool = False  # the best without labels, or not significantly worse
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.errors) / len(self.errors)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation over seeds; 0 for one seed."""
+        if len(self.errors) < 2:
+            return 0.0
+        return math.sqrt(math.fsum((e - self.mean) ** 2 for e in self.errors) / (len(self.errors) - 1))
+
+    def summary(self) -> dict[str, Any]:
+        """The figures, as `fedul compare --json` prints them."""
+        return {
+            "method": self.contestant.method_name,
+            "algorithm": self.contestant.algorithm_name,
+            "labels_used": self.labels_used,
+            "mean_error": self.mean,
+            "std": self.deviation,
+            "errors": list(self.errors),
+            "p_value": self.p_value,
+            "best": self.marked,
+            "seconds": self.seconds,
+        }
+
+
+class Watcher(Protocol):
+    """Whoever watches a comparison."""
+
+    def run(self, number: int, total: int, title: str) -> AbstractContextManager[Reporter]:
+        """Run `number` of `total` begins: who watches it?"""
+        ...
+
+
+def compare(
+    data: DataConfig,
+    training: TrainConfig,
+    entrants: Sequence[Contestant],
+    seeds: int,
+    out: Path,
+    watcher: Watcher,
+    *,
+    resume: bool = False,
+    force: bool = False,
+) -> list[Result]:
+    """Runs what is not there yet, and compares. Seeds count from the one in `data`."""
+    _open(out, data, training, resume=resume)
+    outcomes: dict[str, list[Outcome]] = {contestant.folder: [] for contestant in entrants}
+    # Seed by seed, so that a comparison that is stopped half-way has as many seeds of everybody.
+    for seed in range(data.seed, data.seed + seeds):
+        study: Study | None = None
+        for number, contestant in enumerate(entrants):
+            folder = RunFolder(out / "runs" / contestant.folder / f"seed-{seed}")
+            if not _finished(folder, training.rounds):
+                if study is None:
+                    study = load_config(replace(data, seed=seed))
+                title = f"{contestant.title}, seed {seed}"
+                at = (seed - data.seed) * len(entrants) + number + 1
+                with watcher.run(at, seeds * len(entrants), title) as reporter:
+                    _train(study, replace(training, seed=seed), contestant, folder, reporter, force=force)
+            outcomes[contestant.folder].append(_outcome(folder))
+    return judged([_result(contestant, outcomes[contestant.folder]) for contestant in entrants])
+
+
+def judged(results: Sequence[Result]) -> list[Result]:
+    """The results with the best method without labels marked, and all that are not significantly worse."""
+    without = [r for r in results if not r.labels_used]
+    if not without:
+        return list(results)
+    best = min(without, key=lambda r: r.mean)
+    return [r if r.labels_used else _against(r, best) for r in results]
+
+
+def _against(result: Result, best: Result) -> Result:
+    if result is best:
+        return replace(result, marked=True)
+    p_value = paired_p_value(result.errors, best.errors)
+    return replace(result, p_value=p_value, marked=p_value is not None and p_value >= LEVEL)
+
+
+def paired_p_value(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Of the two-sided paired t-test; None where one seed alone says nothing.
+
+    >>> paired_p_value([0.1, 0.2, 0.3], [0.1, 0.2, 0.3]), paired_p_value([0.1], [0.2])
+    (1.0, None)
+    """
+    if len(one) < 2:
+        return None
+    differences = [a - b for a, b in zip(one, other, strict=True)]
+    if max(differences) == min(differences):  # no spread: the test would divide by zero
+        return 1.0 if differences[0] == 0 else 0.0
+    from scipy.stats import ttest_rel
+
+    return float(ttest_rel(one, other).pvalue)
+
+
+Outcome = tuple[dict[str, Any], list[dict[str, Any]]]
+"""What a run came to, and the figures of its rounds."""
+
+
+def _open(out: Path, data: DataConfig, training: TrainConfig, *, resume: bool) -> None:
+    """Makes the folder ready; one that holds something else is refused, and nothing in it is touched."""
+    file = out / "comparison.json"
+    leave_out = ("method", "method_option", "algorithm", "algorithm_option", "seed", *MAY_CHANGE)
+    record = {
+        "format": FORMAT,
+        "version": VERSION,
+        "data": {k: v for k, v in plain(data).items() if k not in MAY_CHANGE},
+        "training": {k: v for k, v in plain(training).items() if k not in leave_out},
+    }
+    if not file.exists():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise InputError(f"{out}: exists already and is not a comparison of fedul; choose another --out.")
+        write_json(file, record)
+        return
+    stored = read_json(file)
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT or stored.get("version") != VERSION:
+        raise InputError(f"{file}: is not of a comparison of this fedul; choose another --out.")
+    difference = first_difference(stored, record)
+    if difference:
+        raise InputError(f"{out}: holds a different comparison ({difference}); choose another --out.")
+    if not resume:
+        raise InputError(
+            f"{out}: already holds this comparison; add --resume to go on with it, or choose another --out."
+        )
+
+
+def _finished(folder: RunFolder, rounds: int) -> bool:
+    result = folder.result()
+    return result is not None and result.get("rounds") == rounds
+
+
+def _train(
+    study: Study, training: TrainConfig, contestant: Contestant, folder: RunFolder, reporter: Reporter, *, force: bool
+) -> None:
+    settings = {**plain(training), **{f.name: getattr(contestant, f.name) for f in fields(contestant)}}
+    train(study, out=folder.path, resume=True, force=force, reporter=reporter, **settings)
+
+
+def _outcome(folder: RunFolder) -> Outcome:
+    return folder.result() or {}, folder.history()
+
+
+def _result(contestant: Contestant, outcomes: Sequence[Outcome]) -> Result:
+    results = [result for result, _ in outcomes]
+    return Result(
+        contestant,
+        errors=tuple(result["test_error"] for result in results),
+        seconds=sum(result["seconds"] for result in results) / len(results),
+        labels_used=round(sum(result["labels_used"] for result in results) / len(results)),
+        curves=tuple(tuple(line.get("test_error") for line in history) for _, history in outcomes),
+    )

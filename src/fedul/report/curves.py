@@ -1,0 +1,53 @@
+"""Error by round, one line for each contestant, as SVG or PNG."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul.comparison import Result
+from fedul.files import write_bytes
+
+STYLES = ("-", "--", ":", "-.")
+
+
+def draw_errors(results: Sequence[Result], path: Path, title: str) -> None:
+    """Draws the mean test error over seeds by round, with the range over seeds as a band."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "fedul", "svg.fonttype": "none"}):  # equal runs, equal files
+        figure = Figure(figsize=(8, 5), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        for i, result in enumerate(results):
+            rounds, errors = _measured(result)
+            if not len(rounds):
+                continue
+            style = STYLES[(i // 10) % len(STYLES)]
+            (line,) = axes.plot(rounds, 100 * errors.mean(0), style, label=result.contestant.title, linewidth=1.6)
+            if len(errors) > 1:
+                axes.fill_between(
+                    rounds, 100 * errors.min(0), 100 * errors.max(0), color=line.get_color(), alpha=0.12, linewidth=0
+                )
+        axes.set(xlabel="round", ylabel="test error (%)", title=title, yscale="log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend(frameon=False, fontsize="small")
+        content = io.BytesIO()
+        kind = path.suffix.lstrip(".")
+        figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    write_bytes(path, content.getvalue())
+
+
+def _measured(result: Result) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Rounds (R,) in which every seed was measured, and the errors (seeds, R)."""
+    table = np.array([[np.nan if e is None else e for e in curve] for curve in result.curves], dtype=float)
+    there = ~np.isnan(table).any(axis=0)
+    return np.flatnonzero(there) + 1, table[:, there]
