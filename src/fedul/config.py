@@ -160,9 +160,9 @@ class TrainConfig:
     algorithm_option: Mapping[str, Any] = option(
         (), "A setting of the algorithm, NAME=VALUE (repeatable).", parse=name_values
     )
-    loss: str = option(
-        "log",
-        "Score of the predicted set, for fedul: -log Q, the Brier score, or the published code's second softmax.",
+    loss: str | None = option(
+        None,
+        "Score of the predicted set: -log Q, the default of fedul; Brier's; or the published code's second softmax.",
         choices=("log", "brier", "authors"),
     )
     model: str = option("auto", "linear, mlp, small-cnn, paper-cnn, resnet18, auto, or package.module:factory.")
@@ -175,7 +175,7 @@ class TrainConfig:
     momentum: float = option(0.0, "Momentum of sgd.", low=0, high=0.999)
     l1: float = option(0.0, "Weight of the L1 penalty.", low=0)
     averaging: float = option(
-        0.0,
+        0.5,
         "How much each round counts beside the next in the mean over rounds that is delivered (0 = none).",
         low=0,
         high=0.999,

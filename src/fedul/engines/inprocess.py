@@ -56,16 +56,17 @@ class InProcess:
         }
 
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
-        before = torch.random.get_rng_state()
+        generator = torch.random.get_rng_state()
         try:
             for name in clients:
                 device = next(self._module.parameters()).device
-                kept = {key: tensor.to(device) for key, tensor in self._store.read(name).items()}
-                update, kept = self._worker.train(name, self._tasks[name], broadcast, kept)
-                self._store.write(name, broadcast.round, kept)
+                before = {key: tensor.to(device) for key, tensor in self._store.read(name).items()}
+                update, kept = self._worker.train(name, self._tasks[name], broadcast, before)
+                if any(before.get(key) is not tensor for key, tensor in kept.items()):
+                    self._store.write(name, broadcast.round, kept)
                 yield update
         finally:
-            torch.random.set_rng_state(before)
+            torch.random.set_rng_state(generator)
 
     @torch.no_grad()
     def held_out(self, weights: Weights) -> HeldOut:

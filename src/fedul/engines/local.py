@@ -38,30 +38,31 @@ class Worker:
         self._parameters = list(self._learning.values())
 
     def train(self, name: str, task: Task, broadcast: Broadcast, kept: Weights) -> tuple[Update, Weights]:
-        """A client's update, and what the algorithm wants kept there. `kept` is what it kept the last time."""
+        """A client's update, and what is to be kept there. `kept` is what was kept the last time, empty at first."""
         config, algorithm = self._config, self._algorithm
+        for_method, for_algorithm = _parted(kept)
         # Layers of a user's model may draw from torch's own generator (dropout): keyed like all the rest.
         torch.default_generator.manual_seed(key_seed(config.seed, broadcast.round, name, "layers"))
-        task = self._looked_at(task, broadcast)
-        load_weights(self._module, algorithm.start(broadcast.weights, kept))
+        task, for_method = self._looked_at(task, broadcast, for_method)
+        load_weights(self._module, algorithm.start(broadcast.weights, for_algorithm))
         self._train_mode()
         loss, steps, gradient = self._local_steps(
-            task, torch_generator(config.seed, broadcast.round, name), broadcast, kept
+            task, torch_generator(config.seed, broadcast.round, name), broadcast, for_algorithm
         )
         trained = Trained(weights_of(self._module), gradient)
-        message, keep = algorithm.finish(trained, broadcast.sent, kept)
+        message, for_algorithm = algorithm.finish(trained, broadcast.sent, for_algorithm)
         delta, buffers = self._changes(broadcast.weights)
         effective = plain_steps(config.optimizer, config.momentum, steps)
-        return Update(name, delta, len(task), effective, loss, buffers, message), keep
+        return Update(name, delta, len(task), effective, loss, buffers, message), _joined(for_method, for_algorithm)
 
-    def _looked_at(self, task: Task, broadcast: Broadcast) -> Task:
+    def _looked_at(self, task: Task, broadcast: Broadcast, kept: Weights) -> tuple[Task, Weights]:
         """The round's task, after the method has looked at the client's rows with the fresh global model."""
         if not self._method.looks(broadcast.directive):
-            return task
+            return task, kept
         load_weights(self._module, broadcast.weights)
         self._module.eval()
         with torch.no_grad():
-            return self._method.begin_round(task, self._module, broadcast.directive)
+            return self._method.begin_round(task, self._module, broadcast.directive, kept)
 
     def _train_mode(self) -> None:
         self._module.train()
@@ -135,6 +136,20 @@ class Worker:
                 exact = buffer.dtype if buffer.is_floating_point() else torch.float64
                 buffers[name] = buffer.to(exact) - weights[name].to(exact)
         return delta, buffers
+
+
+def _joined(for_method: Weights, for_algorithm: Weights) -> Weights:
+    groups = {"method": for_method, "algorithm": for_algorithm}
+    return {f"{owner}/{name}": tensor for owner, group in groups.items() for name, tensor in group.items()}
+
+
+def _parted(kept: Weights) -> tuple[Weights, Weights]:
+    """What the method keeps at a client, and what the algorithm does."""
+    method, algorithm = (
+        {name.removeprefix(owner): tensor for name, tensor in kept.items() if name.startswith(owner)}
+        for owner in ("method/", "algorithm/")
+    )
+    return method, algorithm
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 METHODS = {
     "fedul": "fedul.methods.fedul:FedUL",
+    "fedul-refined": "fedul.methods.fedul_refined:FedULRefined",
     "fedpl": "fedul.methods.fedpl:FedPL",
     "fedllp": "fedul.methods.fedllp:FedLLP",
     "fedllp-vat": "fedul.methods.fedllp_vat:FedLLPVAT",
@@ -24,16 +25,19 @@ METHODS = {
 
 
 def make_method(
-    name: str, options: Mapping[str, Any], truth: Truth | None = None, seed: int = 0, loss: str = "log"
+    name: str, options: Mapping[str, Any], truth: Truth | None = None, seed: int = 0, loss: str | None = None
 ) -> Method:
     """The method of this name; only one that has a field for it is given the truth."""
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     module, _, kind = METHODS[name].partition(":")
-    method: Any = make(getattr(import_module(module), kind), options, what=f"option of method {name}")
-    names = {f.name for f in fields(method)}
-    extra: dict[str, Any] = {"truth": truth, "seed": seed, "loss_name": loss}
-    if loss != "log" and "loss_name" not in names:
-        raise InputError(f"loss: '{loss}' is a loss of method fedul; method {name} has its own.")
+    method_class = getattr(import_module(module), kind)
+    names = {f.name for f in fields(method_class)}
+    if loss is not None:
+        if "score" not in names:
+            raise InputError(f"loss: '{loss}' is a loss of method fedul; method {name} has its own.")
+        options = {**options, "score": loss}
+    method: Any = make(method_class, options, what=f"option of method {name}")
+    extra: dict[str, Any] = {"truth": truth, "seed": seed}
     made: Method = replace(method, **{key: value for key, value in extra.items() if key in names})
     return made

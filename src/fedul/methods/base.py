@@ -25,6 +25,9 @@ from fedul.priors import Matrix
 Predict = Callable[[Tensor], Tensor]
 """From inputs (n, ...) to logits (n, K), with some weights."""
 
+Kept = dict[str, Tensor]
+"""What a method keeps at a client between rounds."""
+
 Noise = Callable[[Tensor, torch.Generator], Mapping[str, Tensor]]
 """From inputs (n, ...) to random targets, a row for each of theirs."""
 
@@ -141,9 +144,14 @@ class Method(ABC):
         """Whether clients look at their rows with the fresh global model before this round."""
         return False
 
-    def begin_round(self, task: Task, predict: Predict, directive: Mapping[str, float]) -> Task:
-        """The round's task, after such a look: pseudo labels, proportions. Without gradients, in evaluation mode."""
-        return task
+    def begin_round(
+        self, task: Task, predict: Predict, directive: Mapping[str, float], kept: Kept
+    ) -> tuple[Task, Kept]:
+        """The round's task after such a look (soft labels, proportions), and what to keep at the client.
+
+        Without gradients, in evaluation mode. `kept` is what was kept there the last time, empty at first.
+        """
+        return task, kept
 
 
 def prior_shift(mix: Matrix, test_prior: Matrix) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedul.config import check, option
 from fedul.federation import Federation, UnlabeledSets, float_type
-from fedul.methods.base import Method, Predict, Step, Task, predicted, prior_shift
+from fedul.methods.base import Kept, Method, Predict, Step, Task, predicted, prior_shift
 
 LEAST = 1e-4
 """A corrected mean may leave 0..1; below this share it counts as this, and gives no gradient."""
@@ -51,7 +51,9 @@ class FedLLP(Method):
     def looks(self, directive: Mapping[str, float]) -> bool:
         return self.mean == "full"
 
-    def begin_round(self, task: Task, predict: Predict, directive: Mapping[str, float]) -> Task:
+    def begin_round(
+        self, task: Task, predict: Predict, directive: Mapping[str, float], kept: Kept
+    ) -> tuple[Task, Kept]:
         then = (predicted(predict, task) + task.shared["offset"]).softmax(-1)  # (n, K)
         sets = task.targets(torch.arange(len(task), device=then.device))["set"]
         totals = then.new_zeros(int(sets.max()) + 1, then.shape[1]).index_add_(0, sets, then)
@@ -60,7 +62,7 @@ class FedLLP(Method):
         def targets(at: Tensor) -> Mapping[str, Tensor]:
             return {**task.targets(at), "then": then[at], "full": full[sets[at]]}
 
-        return replace(task, targets=targets)
+        return replace(task, targets=targets), kept
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         return self.proportion_loss(predict(step.inputs), step)

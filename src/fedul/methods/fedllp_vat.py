@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from fedul.config import check, option
 from fedul.federation import Federation, UnlabeledSets
-from fedul.methods.base import Method, Predict, Step, Task, statistics_kept
+from fedul.methods.base import Kept, Method, Predict, Step, Task, statistics_kept
 from fedul.methods.fedllp import FedLLP
 
 PROBE = 1e-2
@@ -62,12 +62,14 @@ class FedLLPVAT(Method):
     def looks(self, directive: Mapping[str, float]) -> bool:
         return self._proportions().looks(directive) or bool(self.weight)
 
-    def begin_round(self, task: Task, predict: Predict, directive: Mapping[str, float]) -> Task:
+    def begin_round(
+        self, task: Task, predict: Predict, directive: Mapping[str, float], kept: Kept
+    ) -> tuple[Task, Kept]:
         proportions = self._proportions()
         if proportions.looks(directive):
-            task = proportions.begin_round(task, predict, directive)
+            task, kept = proportions.begin_round(task, predict, directive, kept)
         weight = task.shared["offset"].new_tensor(directive.get("consistency", 0.0))
-        return replace(task, shared={**task.shared, "consistency": weight})
+        return replace(task, shared={**task.shared, "consistency": weight}), kept
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         logits = predict(step.inputs)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedul.config import check, option
 from fedul.federation import Federation, Rows, UnlabeledSets, float_type
 from fedul.methods.base import Method, Predict, Step, Task
 from fedul.transition import Transition, set_loss
@@ -22,13 +23,20 @@ from fedul.transition import Transition, set_loss
 class FedUL(Method):
     """Minimise a score of the predicted set; -log Q unless another is asked for."""
 
-    loss_name: str = "log"  # from --loss; see LOSSES
+    score: str = option("log", "Score of the predicted set, as --loss.", choices=("log", "brier", "authors"))
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def task(self, client: UnlabeledSets, federation: Federation) -> Task:
         return set_task(client, client.train, federation)
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
-        return step.mean(LOSSES[self.loss_name](predict(step.inputs), step))
+        return self.scored(predict(step.inputs), step)
+
+    def scored(self, logits: Tensor, step: Step) -> Tensor:
+        """The loss from logits (n, K)."""
+        return step.mean(LOSSES[self.score](logits, step))
 
 
 def set_task(client: UnlabeledSets, rows: Rows, federation: Federation) -> Task:

@@ -1,0 +1,130 @@
+"""FedUL, refined: once the set likelihood levels off, clients label their rows softly and train on these labels.
+
+Ours; `docs/refinement.md` derives it. At the start of a round a client takes the fresh global model's posterior of each
+row *given its set*, f_k Pi_mk / pi_k, and scales the classes of every set until the set's mean posterior is the set's
+class priors (Sinkhorn): the priors then speak for the set as a whole, not row by row. It trains on these soft labels r
+under its own class mix s,
+
+    loss = phi * CE(r, softmax(z + log(s/pi))) + (1 - phi) * (-log Q).
+
+Without the scaling the first term is the M-step of EM on FedUL's own likelihood, and has its gradient. How far the
+priors are trusted, phi, comes from how far they are from what the FedUL model itself sees in the sets, beyond chance.
+With no refinement rounds it is FedUL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedul.config import check, option
+from fedul.federation import Federation, UnlabeledSets, float_type
+from fedul.methods.base import Kept, Method, Predict, Step, Task, predicted
+from fedul.methods.fedul import FedUL, log_loss
+
+SINKHORN_STEPS = 20
+WITHOUT_HELD_OUT = 10
+"""Rounds of FedUL where no row is held out to tell when it levels off."""
+
+
+@dataclass(frozen=True)
+class FedULRefined(Method):
+    """FedUL until it levels off, then soft labels that agree with each set's class priors."""
+
+    level: float = option(0.003, "FedUL has levelled off when the held-out loss falls by less in 3 rounds.", low=0)
+    earliest: int = option(6, "Rounds of FedUL at least.", low=1)
+    latest: int = option(20, "Rounds of FedUL at most.", low=1)
+    trust: float = option(0.9, "Largest weight of the soft labels; at 0 this is fedul.", low=0, high=1)
+    score: str = option("log", "Score of the predicted set, as --loss.", choices=("log", "brier", "authors"))
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
+        task = FedUL().task(client, federation)
+        priors = torch.from_numpy(client.priors).to(client.inputs.device, float_type(client.inputs))
+        return replace(task, shared={**task.shared, "priors": priors})
+
+    def loss(self, predict: Predict, step: Step) -> Tensor:
+        logits = predict(step.inputs)
+        if "soft" not in step.targets:
+            return FedUL(self.score).scored(logits, step)
+        soft, trust = step.targets["soft"], step.shared["trust"]
+        log_posterior = (logits + step.shared["marginal"]).log_softmax(-1)
+        # A class that the client does not have is at -inf, with soft labels of 0.
+        agreement = torch.where(soft > 0, soft * log_posterior, torch.zeros_like(soft)).sum(-1)
+        return step.mean((1 - trust) * log_loss(logits, step) - trust * agreement)
+
+    def coordinate(self, history: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
+        return {"refine": 1.0} if self.trust and len(history) >= self._start(history) else {}
+
+    def looks(self, directive: Mapping[str, float]) -> bool:
+        return bool(directive.get("refine"))
+
+    def begin_round(
+        self, task: Task, predict: Predict, directive: Mapping[str, float], kept: Kept
+    ) -> tuple[Task, Kept]:
+        logits = predicted(predict, task)
+        everything = task.targets(torch.arange(len(task), device=logits.device))
+        sets, priors = everything["set"], task.shared["priors"]
+        if "prior_error" not in kept:
+            # Measured once, with the model that FedUL made: later models have learned to agree with the priors.
+            error = prior_error((logits + task.shared["marginal"]).softmax(-1), sets, priors)
+            kept = {**kept, "prior_error": error}
+        soft = agreeing(logits + everything["joint"], sets, priors)
+
+        def targets(at: Tensor) -> Mapping[str, Tensor]:
+            return {**task.targets(at), "soft": soft[at]}
+
+        trust = self.trust / (1 + kept["prior_error"])
+        return replace(task, targets=targets, shared={**task.shared, "trust": trust}), kept
+
+    def _start(self, history: Sequence[Mapping[str, Any]]) -> int:
+        """After how many rounds refinement starts, as far as these rounds tell."""
+        losses = [line["held_out_loss"] for line in history]
+        if any(loss is None for loss in losses):
+            return WITHOUT_HELD_OUT
+        for rounds in range(max(self.earliest, 4), min(len(losses), self.latest) + 1):
+            if min(losses[: rounds - 3]) - min(losses[:rounds]) < self.level:
+                return rounds
+        return self.latest
+
+
+def agreeing(logits: Tensor, sets: Tensor, priors: Tensor) -> Tensor:
+    """Posteriors (n, K), with the classes of each set scaled until its mean posterior is its priors (M, K).
+
+    A class with prior zero stays at zero.
+    """
+    scale = torch.zeros_like(priors)  # log of the scaling of each set's classes
+    for _ in range(SINKHORN_STEPS):
+        now = set_means((logits + scale[sets]).softmax(-1), sets, len(priors))
+        least = torch.finfo(now.dtype).tiny
+        step = priors.clamp_min(least).log() - now.clamp_min(least).log()
+        scale = torch.where(priors > 0, scale + step, scale)
+    return (logits + scale[sets]).softmax(-1)
+
+
+def prior_error(posterior: Tensor, sets: Tensor, priors: Tensor) -> Tensor:
+    """How wrong class priors are, as a multiple of the sampling error of a set's shares; a scalar, 0 or more.
+
+    Posteriors (n, K) under the client's mix do not know which set a row is in. Their means over the sets are compared
+    with the priors; what exceeds the model's own uncertainty is laid at the priors' door. About 0 for priors counted on
+    these very rows, about 1 for priors of a population that the rows were drawn from.
+    """
+    sizes = torch.bincount(sets, minlength=len(priors))[:, None].to(posterior.dtype)  # (M, 1)
+    seen = set_means(posterior, sets, len(priors))
+    uncertainty = set_means(posterior * (1 - posterior), sets, len(priors)) / sizes.clamp_min(1)
+    known = (priors > 0) & (sizes > 0)
+    excess = torch.where(known, sizes * ((seen - priors).square() - uncertainty) / priors, torch.zeros_like(priors))
+    free = (known.sum() - (sizes > 0).sum()).clamp_min(1)  # every set's shares sum to one
+    return (excess.sum() / free).clamp_min(0)
+
+
+def set_means(rows: Tensor, sets: Tensor, count: int) -> Tensor:
+    """Means (M, K) of rows (n, K) over each set; zeros for a set without rows."""
+    totals = rows.new_zeros(count, rows.shape[1]).index_add_(0, sets, rows)
+    return totals / torch.bincount(sets, minlength=count).clamp_min(1)[:, None]
