@@ -2,8 +2,8 @@
 
     python benchmarks/loss.py --out FOLDER [--data mnist|digits] [--seeds 3] [--data-dir FOLDER] [--only log,authors]
 
-MNIST: small-cnn, 10 sets, boosted priors, iid and noniid, 15 rounds, one thread: 5 minutes a run on one core. Runs are kept
-in FOLDER and not done twice, so that it can be stopped and taken up again; two may work on different --splits at once.
+MNIST: small-cnn, 10 sets, boosted priors, iid and noniid, 15 rounds, one thread: 5 minutes a run on one core. Runs are
+kept in FOLDER and not done twice, so that it can be stopped and taken up again; two may work on different --splits.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from fedul.config import DataConfig, TrainConfig
 from fedul.data.partition import deal
 from fedul.data.source import LabelledData
 from fedul.engines.inprocess import InProcess
+from fedul.engines.local import Broadcast
 from fedul.federation import Federation, Scaling
 from fedul.hardware import arithmetic_threads, good_threads
 from fedul.methods.fedul import TEMPERATURES, FedUL
@@ -48,16 +49,17 @@ class Engine:
     def __init__(self, federation: Federation, model: str, batch_size: int) -> None:
         self.config = TrainConfig(model=model, batch_size=batch_size, seed=SEED)
         self.module = models.build(model, federation.input_shape, len(federation.classes), SEED)
-        self.engine = InProcess(federation, FedUL(), self.module, self.config)
         self.algorithm = FedAvg()
+        self.engine = InProcess(federation, FedUL(), self.algorithm, self.module, self.config)
         self.names = sorted(client.name for client in federation.clients)
 
     def round(self, weights: Weights, number: int) -> Weights:
-        return self.algorithm.aggregate(weights, {}, self.engine.train(weights, number, self.names))[0]
+        updates = self.engine.train(Broadcast(number, weights), self.names)
+        return self.algorithm.aggregate(weights, {}, updates, len(self.names))[0]
 
     def held_out_loss(self, weights: Weights) -> float:
-        sums, rows = self.engine.held_out(weights)
-        return sums[TEMPERATURES.index(1.0)] / rows
+        found = self.engine.held_out(weights)
+        return found.sums[TEMPERATURES.index(1.0)] / found.rows
 
 
 class ByHand:

@@ -23,7 +23,6 @@ from fedul.errors import FedulError
 from fedul.evaluation.with_truth import test_error, validation_error
 from fedul.federation import Federation, Truth
 from fedul.methods.base import Method
-from fedul.methods.fedul import TEMPERATURES
 from fedul.models.weights import load_weights, weights_of
 from fedul.randomness import torch_generator
 from fedul.runs import RunFolder, State
@@ -97,7 +96,7 @@ def _next_round(parts: Parts, config: TrainConfig, state: State, names: Sequence
     line: dict[str, Any] = {"round": number, "loss": updates.mean_loss(), "clients": updates.clients, **directive}
     held_out = parts.engine.held_out(averaged)
     line["held_out_loss"] = held_out.loss
-    line["temperature"] = TEMPERATURES[held_out.best]
+    line["temperature"] = held_out.temperature
     # Without held-out rows nothing but the weights themselves tells what the last step did.
     finite = all(bool(weights[name].isfinite().all()) for name, _ in parts.module.named_parameters())
     if not finite or not math.isfinite(line["loss"]) or not math.isfinite(held_out.loss or 0.0):
@@ -112,7 +111,7 @@ def _next_round(parts: Parts, config: TrainConfig, state: State, names: Sequence
     state = replace(
         state, round=number, weights=weights, server=server, averaged=averaged, history=[*state.history, line]
     )
-    return _selected(state, line, held_out.standard_error or 0.0, config.select)
+    return _selected(state, line, held_out.standard_error, config.select)
 
 
 def _selected(state: State, line: Mapping[str, Any], error: float, rule: str) -> State:

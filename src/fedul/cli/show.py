@@ -73,6 +73,7 @@ class Runs:
 
     def __init__(self) -> None:
         self._done: list[float] = []
+        self._told = time.monotonic()
 
     @contextmanager
     def run(self, number: int, total: int, title: str) -> Iterator[Rounds]:
@@ -81,7 +82,8 @@ class Runs:
         if self._done:
             seconds = round(sum(self._done) / len(self._done) * (total - number + 1))
             left = f", {timedelta(seconds=seconds)} left"
-        if not err.is_terminal:
+        if not err.is_terminal and started - self._told > PLAIN_SECONDS:
+            self._told = started
             err.print(f"run {number} of {total}{left}: {escape(title)}", soft_wrap=True)
         with Rounds(f"{number}/{total} {title}") as reporter:
             yield reporter

@@ -93,34 +93,49 @@ TEMPERATURES = tuple(2 ** (j / 4) for j in range(-4, 17))
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Sums over held-out rows of -log Q and of its square, at each of the temperatures; clients' sums can be added."""
+    """Sums over held-out rows, at each of the temperatures; clients' sums can be added."""
 
-    sums: tuple[float, ...] = (0.0,) * len(TEMPERATURES)
-    squares: tuple[float, ...] = (0.0,) * len(TEMPERATURES)
+    losses: tuple[float, ...] = (0.0,) * len(TEMPERATURES)  # -log Q
+    squares: tuple[float, ...] = (0.0,) * len(TEMPERATURES)  # (-log Q)^2
+    changes: tuple[float, ...] = (0.0,) * len(TEMPERATURES)  # (-log Q less -log Q at temperature 1)^2
     rows: int = 0
 
     def __add__(self, other: HeldOut) -> HeldOut:
-        sums = tuple(a + b for a, b in zip(self.sums, other.sums, strict=True))
-        squares = tuple(a + b for a, b in zip(self.squares, other.squares, strict=True))
-        return HeldOut(sums, squares, self.rows + other.rows)
-
-    @property
-    def best(self) -> int:
-        """Which temperature has the lowest loss; the one that changes nothing, without rows."""
-        return self.sums.index(min(self.sums)) if self.rows else TEMPERATURES.index(1.0)
+        pairs = ((self.losses, other.losses), (self.squares, other.squares), (self.changes, other.changes))
+        losses, squares, changes = (tuple(a + b for a, b in zip(*pair, strict=True)) for pair in pairs)
+        return HeldOut(losses, squares, changes, self.rows + other.rows)
 
     @property
     def loss(self) -> float | None:
         """The mean loss at the best temperature."""
-        return self.sums[self.best] / self.rows if self.rows else None
+        return min(self.losses) / self.rows if self.rows else None
 
     @property
-    def standard_error(self) -> float | None:
-        """Of that mean, as a mean over rows drawn by chance; None for fewer than two rows."""
-        if self.rows < 2:
-            return None
-        mean = self.sums[self.best] / self.rows
-        return math.sqrt(max(self.squares[self.best] / self.rows - mean**2, 0.0) / (self.rows - 1))
+    def standard_error(self) -> float:
+        """Of that mean, over rows drawn by chance."""
+        best = self.losses.index(min(self.losses))
+        return _standard_error(self.losses[best], self.squares[best], self.rows)
+
+    @property
+    def temperature(self) -> float:
+        """Of all temperatures that the rows cannot tell from the best, the one nearest to 1.
+
+        The loss is nearly flat there, and what is best on a few rows in sets may be far from it elsewhere. The margin
+        is the standard error of what the best gains over temperature 1.
+        """
+        if not self.rows:
+            return 1.0
+        best, unchanged = self.losses.index(min(self.losses)), TEMPERATURES.index(1.0)
+        margin = _standard_error(self.losses[best] - self.losses[unchanged], self.changes[best], self.rows) * self.rows
+        good = [t for t, loss in zip(TEMPERATURES, self.losses, strict=True) if loss <= self.losses[best] + margin]
+        return min(good, key=lambda t: abs(math.log(t)))
+
+
+def _standard_error(total: float, squares: float, rows: int) -> float:
+    """Of a mean over rows, from the sums of the values and of their squares; 0 for a single row."""
+    if rows < 2:
+        return 0.0
+    return math.sqrt(max(squares / rows - (total / rows) ** 2, 0.0) / (rows - 1))
 
 
 def held_out_losses(predict: Predict, task: Task, batch_size: int = 1024) -> HeldOut:
@@ -129,12 +144,13 @@ def held_out_losses(predict: Predict, task: Task, batch_size: int = 1024) -> Hel
     A network becomes too sure of itself long before it stops learning to tell classes apart. Judged at its best
     temperature, a round is chosen for what it knows; and since -log Q is proper, that temperature calibrates it.
     """
-    sums, squares = (torch.zeros(len(TEMPERATURES), dtype=torch.float64) for _ in range(2))
+    totals = torch.zeros(3, len(TEMPERATURES), dtype=torch.float64)
     for step in task.in_order(batch_size):
         logits = predict(step.inputs)
         # (T, n, K): all temperatures at once, since with many small clients each operation costs more than its sums.
         scaled = logits / logits.new_tensor(TEMPERATURES)[:, None, None]
-        losses = log_loss(scaled, step).double()
-        sums += losses.sum(-1).cpu()
-        squares += losses.square().sum(-1).cpu()
-    return HeldOut(tuple(sums.tolist()), tuple(squares.tolist()), len(task))
+        losses = log_loss(scaled, step).double()  # (T, n)
+        changes = losses - losses[TEMPERATURES.index(1.0)]
+        totals += torch.stack([losses.sum(-1), losses.square().sum(-1), changes.square().sum(-1)]).cpu()
+    sums, squares, differences = (tuple(total) for total in totals.tolist())
+    return HeldOut(sums, squares, differences, len(task))
