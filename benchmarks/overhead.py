@@ -59,7 +59,7 @@ class Engine:
 
     def held_out_loss(self, weights: Weights) -> float:
         found = self.engine.held_out(weights)
-        return found.sums[TEMPERATURES.index(1.0)] / found.rows
+        return found.losses[TEMPERATURES.index(1.0)] / found.rows
 
 
 class ByHand:

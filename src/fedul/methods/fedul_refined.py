@@ -35,7 +35,11 @@ WITHOUT_HELD_OUT = 10
 class FedULRefined(Method):
     """FedUL until it levels off, then soft labels that agree with each set's class priors."""
 
-    level: float = option(0.003, "FedUL has levelled off when the held-out loss falls by less in 3 rounds.", low=0)
+    level: float = option(
+        0.02,
+        "FedUL has levelled off when 3 rounds lower the held-out loss by less than this share of all so far.",
+        low=0,
+    )
     earliest: int = option(6, "Rounds of FedUL at least.", low=1)
     latest: int = option(20, "Rounds of FedUL at most.", low=1)
     trust: float = option(0.9, "Largest weight of the soft labels; at 0 this is fedul.", low=0, high=1)
@@ -80,7 +84,7 @@ class FedULRefined(Method):
         def targets(at: Tensor) -> Mapping[str, Tensor]:
             return {**task.targets(at), "soft": soft[at]}
 
-        trust = self.trust / (1 + kept["prior_error"])
+        trust = self.trust / (1 + 2 * kept["prior_error"])
         return replace(task, targets=targets, shared={**task.shared, "trust": trust}), kept
 
     def _start(self, history: Sequence[Mapping[str, Any]]) -> int:
@@ -89,7 +93,8 @@ class FedULRefined(Method):
         if any(loss is None for loss in losses):
             return WITHOUT_HELD_OUT
         for rounds in range(max(self.earliest, 4), min(len(losses), self.latest) + 1):
-            if min(losses[: rounds - 3]) - min(losses[:rounds]) < self.level:
+            before, now = min(losses[: rounds - 3]), min(losses[:rounds])
+            if before - now <= self.level * (losses[0] - now):
                 return rounds
         return self.latest
 
