@@ -24,11 +24,17 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def state(number: int = 2, selected_round: int = 1) -> State:
-    weights = {"layer/w": torch.rand(3, 2), "n": torch.tensor(7)}
-    selected = weights if selected_round == number else {"layer/w": torch.rand(3, 2), "n": torch.tensor(3)}
+def random_weights(count: int) -> dict[str, torch.Tensor]:
+    return {"layer/w": torch.rand(3, 2), "n": torch.tensor(count)}
+
+
+def state(number: int = 2, selected_round: int = 1, *, averaging: bool = False) -> State:
+    weights = random_weights(7)
+    averaged = random_weights(7) if averaging else weights
+    selected = averaged if selected_round == number else random_weights(3)
     history = [{"round": i + 1, "loss": 0.1 * i, "held_out_loss": None} for i in range(number)]
-    return State(number, weights, {"momentum": torch.rand(4)}, selected, selected_round, 0.25, history)
+    server = {"momentum": torch.rand(4)}
+    return State(number, weights, server, averaged, selected, selected_round, 0.25, 0.125, history)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -60,16 +66,17 @@ def test_an_empty_folder_will_do(tmp_path: Path, resume: bool) -> None:
     assert RunFolder(tmp_path).open(CONFIG, resume=resume) is None
 
 
+@pytest.mark.parametrize("averaging", [False, True])
 @pytest.mark.parametrize("selected_round", [1, 2])
-def test_a_state_comes_back_to_the_bit(tmp_path: Path, selected_round: int) -> None:
-    folder, before = RunFolder(tmp_path / "run"), state(2, selected_round)
+def test_a_state_comes_back_to_the_bit(tmp_path: Path, selected_round: int, averaging: bool) -> None:
+    folder, before = RunFolder(tmp_path / "run"), state(2, selected_round, averaging=averaging)
     folder.open(CONFIG, resume=False)
     folder.save_state(before)
     after = folder.open(CONFIG, resume=True)
     assert after is not None
-    for part in ("weights", "server", "selected"):
+    for part in ("weights", "server", "averaged", "selected"):
         assert tensors_digest(getattr(after, part)) == tensors_digest(getattr(before, part))
-    for name in ("round", "selected_round", "selected_score", "history"):
+    for name in ("round", "selected_round", "best_score", "best_margin", "history"):
         assert getattr(after, name) == getattr(before, name)
 
 
@@ -178,13 +185,19 @@ def test_what_a_killed_write_left_behind_is_removed_on_resume(run: RunFolder) ->
     assert not any(TEMPORARY in name for name in contents(run.path))
 
 
+def checkpoint_bytes(folder: RunFolder, one: State) -> int:
+    folder.save_state(one)
+    return (folder.path / "checkpoint" / "state.safetensors").stat().st_size
+
+
 def test_the_selected_weights_are_not_stored_twice(tmp_path: Path) -> None:
-    sizes = []
-    for selected_round in (1, 2):
-        folder = RunFolder(tmp_path / str(selected_round))
-        folder.save_state(state(2, selected_round))
-        sizes.append((folder.path / "checkpoint" / "state.safetensors").stat().st_size)
+    sizes = [checkpoint_bytes(RunFolder(tmp_path / str(number)), state(2, number)) for number in (1, 2)]
     assert sizes[1] < sizes[0]
+
+
+def test_without_averaging_the_weights_are_not_stored_twice(tmp_path: Path) -> None:
+    plain, averaging = (checkpoint_bytes(RunFolder(tmp_path / str(on)), state(averaging=on)) for on in (False, True))
+    assert plain < averaging
 
 
 def test_the_classifier_is_found_in_a_run_and_in_a_bare_model_folder(run: RunFolder) -> None:

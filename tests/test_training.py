@@ -21,10 +21,11 @@ from torch.testing import assert_close
 
 import fedul
 from fedul.engines.inprocess import InProcess
+from fedul.engines.local import Broadcast
 from fedul.errors import FedulError, InputError
 from fedul.federation import Federation, Study, Truth, UnlabeledSets
 from fedul.files import tensors_digest
-from fedul.methods.fedul import TEMPERATURES, held_out_losses, set_task
+from fedul.methods.fedul import HeldOut, held_out_losses, set_task
 from fedul.models.weights import weights_of
 from fedul.runs import RunFolder
 from fedul.training import Run
@@ -177,9 +178,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, list[str]]]:
     seen: list[tuple[int, list[str]]] = []
     original = InProcess.train
 
-    def spy(self: InProcess, weights: Any, round_number: int, clients: Sequence[str]) -> Iterator[Any]:
-        seen.append((round_number, list(clients)))
-        return original(self, weights, round_number, clients)
+    def spy(self: InProcess, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Any]:
+        seen.append((broadcast.round, list(clients)))
+        return original(self, broadcast, clients)
 
     monkeypatch.setattr(InProcess, "train", spy)
     return seen
@@ -264,33 +265,43 @@ def test_a_double_precision_network_trains_in_double_precision_on_any_table() ->
 
 
 def test_the_last_round_is_delivered_if_asked_for() -> None:
-    run = train(STUDY, select="last", rounds=5)
+    run = train(STUDY, select="last", rounds=5, averaging=0)
     assert run.selected_round == 5
     assert tensors_digest(weights_of(run.classifier.module)) == run.weights_sha256
 
 
-@pytest.mark.parametrize(
-    ("select", "figure"), [("held-out", "held_out_loss"), ("validation-error", "validation_error")]
-)
-def test_the_first_round_with_the_lowest_figure_is_delivered(select: str, figure: str) -> None:
-    run = train(STUDY, select=select, rounds=8, learning_rate=0.1)
-    figures = [line[figure] for line in run.history]
+def test_the_first_round_with_the_lowest_labelled_error_is_delivered_if_asked_for() -> None:
+    run = train(STUDY, select="validation-error", rounds=8, learning_rate=0.1)
+    figures = [line["validation_error"] for line in run.history]
     assert run.selected_round == 1 + int(np.argmin(figures)) < 8
     upto = final_weights(STUDY, rounds=run.selected_round, learning_rate=0.1)
     assert tensors_digest(weights_of(run.classifier.module)) == tensors_digest(upto)
 
 
-def test_the_validation_loss_is_the_held_out_loss_at_the_classifiers_temperature() -> None:
+@torch.no_grad()
+def held_out_of(module: nn.Module) -> HeldOut:
+    return sum((held_out_losses(module, set_task(c, c.held_out, FEDERATION)) for c in FEDERATION.clients), HeldOut())
+
+
+def test_the_last_round_that_held_out_rows_cannot_tell_from_the_best_is_delivered() -> None:
+    settings = {"learning_rate": 0.1, "averaging": 0}
+    run = train(STUDY, rounds=10, **settings)
+    losses = [line["held_out_loss"] for line in run.history]
+    best = int(np.argmin(losses))
+    error = held_out_of(train(STUDY, select="last", rounds=best + 1, **settings).classifier.module).standard_error
+    assert run.selected_round == 1 + max(np.flatnonzero(np.array(losses) <= losses[best] + error))
+    assert best + 1 < run.selected_round < 10
+    upto = final_weights(STUDY, rounds=run.selected_round, **settings)
+    assert tensors_digest(weights_of(run.classifier.module)) == tensors_digest(upto)
+
+
+def test_the_validation_loss_and_the_temperature_are_those_of_the_delivered_weights_on_held_out_rows() -> None:
     run = train(STUDY)
-    with torch.no_grad():
-        sums = np.sum(
-            [held_out_losses(run.classifier.module, set_task(c, c.held_out, FEDERATION)) for c in FEDERATION.clients],
-            axis=0,
-        )
-    best = int(np.argmin(sums))
-    assert run.classifier.temperature == TEMPERATURES[best]
+    found = held_out_of(run.classifier.module)
+    assert run.classifier.temperature == found.temperature
     assert run.validation_loss is not None
-    assert_allclose(run.validation_loss, sums[best] / sum(len(c.held_out) for c in FEDERATION.clients), rtol=1e-6)
+    rows = sum(len(c.held_out) for c in FEDERATION.clients)
+    assert_allclose(run.validation_loss, min(found.losses) / rows, rtol=1e-6)
 
 
 def test_the_test_error_is_that_of_the_delivered_classifier() -> None:
@@ -350,6 +361,7 @@ def test_a_run_in_a_folder_leaves_config_metrics_checkpoint_and_model(tmp_path: 
         "metrics.jsonl",
         "model/classifier.json",
         "model/weights.safetensors",
+        "result.json",
     ]
     loaded = RunFolder(tmp_path / "run").load_classifier()
     inputs = STUDY.truth.test_inputs
@@ -584,6 +596,18 @@ def test_constant_buffers_with_infinities_and_flags_stay_as_they_are() -> None:
     run = fedul.train(fedul.load("digits", clients=2), rounds=2, model=Masked())
     assert torch.equal(run.classifier.module.mask, Masked().mask)
     assert torch.equal(run.classifier.module.flag, Masked().flag)
+
+
+@pytest.mark.parametrize("averaging", [0, 0.5])
+def test_a_run_with_constant_buffers_that_delivers_an_earlier_round_can_be_stopped_and_resumed(
+    tmp_path: Path, averaging: float
+) -> None:
+    settings = {"select": "validation-error", "learning_rate": 5.0, "averaging": averaging}
+    study = fedul.load("digits", clients=2)
+    fedul.train(study, rounds=4, model=Masked(), out=tmp_path / "run", checkpoint_every=1, **settings)
+    resumed = fedul.train(study, rounds=6, model=Masked(), out=tmp_path / "run", resume=True, **settings)
+    assert resumed.selected_round < 4
+    assert torch.equal(resumed.classifier.module.mask, Masked().mask)
 
 
 def test_layers_that_the_user_froze_in_eval_mode_stay_frozen() -> None:

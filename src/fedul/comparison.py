@@ -22,7 +22,7 @@ from fedul.files import read_json, write_json
 from fedul.methods import METHODS
 from fedul.rounds import Reporter
 from fedul.runs import MAY_CHANGE, RunFolder, first_difference
-from fedul.training import train
+from fedul.training import check_run, train
 
 FORMAT = "fedul-comparison"
 VERSION = 1
@@ -145,11 +145,12 @@ def compare(
     force: bool = False,
 ) -> list[Result]:
     """Runs what is not there yet, and compares. Seeds count from the one in `data`."""
+    first = _checked(data, training, entrants, force=force)
     _open(out, data, training, resume=resume)
     outcomes: dict[str, list[Outcome]] = {contestant.folder: [] for contestant in entrants}
     # Seed by seed, so that a comparison that is stopped half-way has as many seeds of everybody.
     for seed in range(data.seed, data.seed + seeds):
-        study: Study | None = None
+        study: Study | None = first if seed == data.seed else None
         for number, contestant in enumerate(entrants):
             folder = RunFolder(out / "runs" / contestant.folder / f"seed-{seed}")
             if not _finished(folder, training.rounds):
@@ -161,6 +162,14 @@ def compare(
                     _train(study, replace(training, seed=seed), contestant, folder, reporter, force=force)
             outcomes[contestant.folder].append(_outcome(folder))
     return judged([_result(contestant, outcomes[contestant.folder]) for contestant in entrants])
+
+
+def _checked(data: DataConfig, training: TrainConfig, entrants: Sequence[Contestant], *, force: bool) -> Study:
+    """The first study, after everything about all contestants was looked at that can be wrong."""
+    study = load_config(data)
+    for contestant in entrants:
+        check_run(study, force=force, **_settings(training, contestant))
+    return study
 
 
 def judged(results: Sequence[Result]) -> list[Result]:
@@ -234,8 +243,12 @@ def _finished(folder: RunFolder, rounds: int) -> bool:
 def _train(
     study: Study, training: TrainConfig, contestant: Contestant, folder: RunFolder, reporter: Reporter, *, force: bool
 ) -> None:
-    settings = {**plain(training), **{f.name: getattr(contestant, f.name) for f in fields(contestant)}}
+    settings = _settings(training, contestant)
     train(study, out=folder.path, resume=True, force=force, reporter=reporter, **settings)
+
+
+def _settings(training: TrainConfig, contestant: Contestant) -> dict[str, Any]:
+    return {**plain(training), **{f.name: getattr(contestant, f.name) for f in fields(contestant)}}
 
 
 def _outcome(folder: RunFolder) -> Outcome:

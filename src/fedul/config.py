@@ -7,6 +7,7 @@ against these. Nothing here imports torch, so that `fedul --help` is quick.
 from __future__ import annotations
 
 import math
+import os
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -223,6 +224,9 @@ class CompareConfig:
             raise InputError("--resume needs --out, the folder of the comparison to go on with.")
         if self.plot is not None and not self.plot.endswith((".svg", ".png")):
             raise InputError(f"plot: '{self.plot}' is neither .svg nor .png.")
+        for name, file in (("csv", self.csv), ("plot", self.plot)):
+            if file is not None and os.path.isdir(file):
+                raise InputError(f"{name}: '{file}' is a folder; name a file.")
 
 
 def make(kind: type[C], values: Mapping[str, Any], *, what: str = "option") -> C:

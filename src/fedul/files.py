@@ -86,7 +86,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
     from safetensors.torch import save
 
     text = json.dumps(notes, allow_nan=False)
-    flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    flat: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, tensor in tensors.items():
+        flat[name] = tensor.detach().cpu().contiguous()
+        place = flat[name].untyped_storage().data_ptr()
+        if place in places:  # safetensors refuses tensors that share memory
+            flat[name] = flat[name].clone()
+        places.add(place)
     # One entry only: the order of several is random, and equal runs should give equal files.
     write_bytes(path, save(flat, {"sealed": _digest(text, flat) + text}))
 

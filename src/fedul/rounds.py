@@ -141,12 +141,11 @@ def running_mean(before: Weights, weights: Weights, number: int, decay: float) -
     share = (1 - decay) / (1 - decay**number)
     if share == 1:
         return weights
-    return {
-        name: last
-        if not last.is_floating_point() or torch.equal(last, before[name])
-        else before[name].lerp(last, share)
-        for name, last in weights.items()
-    }
+    mean = dict(weights)
+    for name, last in weights.items():
+        if last.is_floating_point():  # where nothing changes nothing is computed: a mask may hold infinities
+            mean[name] = torch.where(last == before[name], last, before[name].lerp(last, share))
+    return mean
 
 
 class _Watched:
@@ -169,8 +168,13 @@ class _Watched:
         return self._loss / max(self._rows, 1)
 
 
+def participants(clients: int, config: TrainConfig) -> int:
+    """How many of the clients take part in a round."""
+    return max(1, round(config.participation * clients))
+
+
 def _participants(names: Sequence[str], number: int, config: TrainConfig) -> list[str]:
-    count = max(1, round(config.participation * len(names)))
+    count = participants(len(names), config)
     if count == len(names):
         return list(names)
     chosen = torch.randperm(len(names), generator=torch_generator(config.seed, number, "participation"))[:count]

@@ -26,7 +26,7 @@ from fedul.hardware import arithmetic_threads, device_named, good_threads, place
 from fedul.methods import make_method
 from fedul.methods.base import Method
 from fedul.models.weights import load_weights, precision_of, weights_of
-from fedul.rounds import Parts, Reporter, run_rounds
+from fedul.rounds import Parts, Reporter, participants, run_rounds
 from fedul.runs import RunFolder, State
 
 
@@ -100,13 +100,8 @@ def train(
     folder = None if out is None else RunFolder(out)
     store = InMemory() if folder is None else folder.client_store()
     parts = _put_together(federation, truth, config, config.model if model is None else model, store)
-    try:
-        for sentence in identifiability(federation):
-            reporter.warn(sentence)
-    except InputError as problem:
-        if not force and not parts.method.labels_used(federation):
-            raise
-        reporter.warn(str(problem).partition(";")[0] + ".")
+    for sentence in _remarks(parts, config, force=force):
+        reporter.warn(sentence)
 
     origin = data.origin if isinstance(data, Study) else {}
     state = None
@@ -115,6 +110,25 @@ def train(
     with arithmetic_threads(config.threads or good_threads(parts.module)):
         state = run_rounds(parts, config, state, folder, reporter)
         return _finish(parts, state, folder)
+
+
+def check_run(data: Study, *, force: bool = False, **settings: Any) -> None:
+    """Raises what `train` would raise before its first round; nothing is trained and nothing is written."""
+    config = make(TrainConfig, settings)
+    parts = _put_together(data.federation, data.truth, config, config.model, InMemory())
+    _remarks(parts, config, force=force)
+
+
+def _remarks(parts: Parts, config: TrainConfig, *, force: bool) -> list[str]:
+    """What a user should know before the first round; priors that cannot tell classes apart are refused."""
+    try:
+        found = list(identifiability(parts.federation))
+    except InputError as problem:
+        if not force and not parts.method.labels_used(parts.federation):
+            raise
+        found = [str(problem).partition(";")[0] + "."]
+    clients = participants(len(parts.federation.clients), config)
+    return found + parts.algorithm.remarks(weights_of(parts.module), clients)
 
 
 def _put_together(

@@ -1,29 +1,56 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
-from .command import Fedul, contents, is_one_sentence
+import pytest
+
+from fedul.comparison import contestants
+from fedul.config import CompareConfig
+
+from .command import Fedul, Outcome, Warm, contents, is_one_sentence
+
+METHODS = ["fedul", "fedul-refined", "fedpl", "fedllp", "fedllp-vat", "supervised", "supervised labels=0.1"]
 
 
 def test_the_demo_compares_methods_in_one_json_document(fresh_fedul: Fedul, tmp_path: Path) -> None:
-    outcome = fresh_fedul("demo --json --rounds 2")
-    assert (outcome.code, outcome.err) == (0, "")
+    outcome = fresh_fedul("demo --json --rounds 1")
+    assert outcome.code == 0
     results = {result["method"]: result for result in outcome.document["results"]}
-    assert list(results) == ["fedul", "supervised", "supervised-10%"]
-    assert results["fedul"]["labels_used"] == 0
+    assert list(results) == METHODS
+    assert [name for name, result in results.items() if result["labels_used"]] == METHODS[-2:]
     assert results["supervised"]["labels_used"] > 1000
-    assert 0.09 < results["supervised-10%"]["labels_used"] / results["supervised"]["labels_used"] < 0.11
-    assert all(0 <= result["test_error"] <= 1 for result in results.values())
-    assert len(list((tmp_path / outcome.document["run"]).glob("*/model/classifier.json"))) == 3
+    assert 0.09 < results["supervised labels=0.1"]["labels_used"] / results["supervised"]["labels_used"] < 0.11
+    assert all(0 <= result["test_error"] <= 1 and result["seconds"] > 0 for result in results.values())
+    folders = [c.folder for c in contestants(CompareConfig().methods, CompareConfig().algorithms)]
+    runs = tmp_path / outcome.document["run"] / "runs"
+    assert sorted(folder.name for folder in runs.iterdir()) == sorted(folders)
+    assert all((runs / name / "seed-0/model/classifier.json").exists() for name in folders)
 
 
-def test_the_demo_prints_a_table_and_what_it_has_shown(fedul: Fedul) -> None:
-    outcome = fedul("demo --rounds 2 --out demo")
-    assert (outcome.code, outcome.err) == (0, "")
+@pytest.fixture(scope="module")
+def shown(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    folder = tmp_path_factory.mktemp("shown")
+    return folder, warm.run("demo --rounds 1 --seed 3 --out demo", folder)
+
+
+def test_the_demo_prints_a_table_and_what_it_has_shown(shown: tuple[Path, Outcome]) -> None:
+    _, outcome = shown
+    assert outcome.code == 0
     rows = [line for line in outcome.out.splitlines() if "%" in line]
-    assert [row.strip("│ ").split()[0] for row in rows] == ["fedul", "supervised", "supervised-10%"]
+    assert [row.split("│")[1].strip() for row in rows] == METHODS
     assert "labels used" in outcome.out
     assert "What was just shown" in outcome.out
+    assert "runs: demo" in outcome.out
+
+
+def test_the_runs_of_a_demo_are_a_comparison_that_can_be_gone_on_with(
+    shown: tuple[Path, Outcome], fedul: Fedul, tmp_path: Path
+) -> None:
+    shutil.copytree(shown[0] / "demo", tmp_path / "demo")
+    outcome = fedul("compare --methods fedul --seeds 2 --seed 3 --rounds 1 --out demo --resume --json")
+    assert outcome.code == 0
+    assert len(outcome.document["results"][0]["errors"]) == 2
 
 
 def test_the_demo_does_not_write_into_a_folder_that_is_in_use(fedul: Fedul, tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from fedul.algorithms.base import Update, Weights
+from fedul.algorithms.fedavg import FedAvg
 from fedul.config import TrainConfig
 from fedul.engines.inprocess import InProcess
+from fedul.engines.local import Broadcast
 from fedul.federation import Federation, UnlabeledSets
 from fedul.files import tensors_digest
 from fedul.methods.fedul import TEMPERATURES, FedUL, held_out_losses, set_task
@@ -48,7 +50,7 @@ def linear(seed: int = 0) -> nn.Module:
 
 
 def engine(module: nn.Module, federation: Federation = FEDERATION, **settings: Any) -> InProcess:
-    return InProcess(federation, FedUL(), module, TrainConfig(**settings))
+    return InProcess(federation, FedUL(), FedAvg(), module, TrainConfig(**settings))
 
 
 def start_of(module: nn.Module) -> Weights:
@@ -56,12 +58,14 @@ def start_of(module: nn.Module) -> Weights:
 
 
 def kept(update: Update) -> Update:
-    delta = {name: tensor.clone() for name, tensor in update.delta.items()}
-    return Update(update.client, delta, update.rows, update.steps, update.loss)
+    delta, buffers = (
+        {name: tensor.clone() for name, tensor in group.items()} for group in (update.delta, update.buffers)
+    )
+    return Update(update.client, delta, update.rows, update.steps, update.loss, buffers)
 
 
 def trained(module: nn.Module, names: list[str] = NAMES, number: int = 1, **settings: Any) -> dict[str, Update]:
-    run = engine(module, **settings).train(start_of(module), number, names)
+    run = engine(module, **settings).train(Broadcast(number, start_of(module)), names)
     return {update.client: kept(update) for update in run}
 
 
@@ -132,7 +136,7 @@ def test_adam_is_torchs_adam() -> None:
 def test_the_optimiser_is_made_anew_for_every_client_and_round(settings: dict[str, Any]) -> None:
     module = linear()
     run, start = engine(module, **settings), start_of(module)
-    first, again = ([tensors_digest(u.delta) for u in run.train(start, 1, NAMES)] for _ in range(2))
+    first, again = ([tensors_digest(u.delta) for u in run.train(Broadcast(1, start), NAMES)] for _ in range(2))
     assert first == again
 
 
@@ -180,7 +184,7 @@ def test_the_weights_that_were_given_are_left_as_they_are() -> None:
     module = linear()
     start = start_of(module)
     before = tensors_digest(start)
-    list(engine(module).train(start, 1, NAMES))
+    list(engine(module).train(Broadcast(1, start), NAMES))
     assert tensors_digest(start) == before
 
 
@@ -209,7 +213,7 @@ def test_dropout_repeats_whatever_torchs_own_generator_does_and_whoever_runs_fir
 def test_dropout_is_on_in_training_and_off_on_held_out_rows() -> None:
     module = with_dropout()
     run, start = engine(module, optimizer="sgd", learning_rate=0, batch_size="all"), start_of(module)
-    losses = [next(iter(run.train(start, number, ["north"]))).loss for number in (1, 2)]
+    losses = [next(iter(run.train(Broadcast(number, start), ["north"]))).loss for number in (1, 2)]
     assert losses[0] != losses[1]
     assert run.held_out(start) == run.held_out(start)
 
@@ -218,9 +222,9 @@ def test_torchs_own_generator_is_left_as_it_was() -> None:
     module = with_dropout()
     run, start = engine(module), start_of(module)
     before = torch.random.get_rng_state()
-    list(run.train(start, 1, NAMES))
+    list(run.train(Broadcast(1, start), NAMES))
     assert torch.equal(torch.random.get_rng_state(), before)
-    stopped = run.train(start, 1, NAMES)
+    stopped = run.train(Broadcast(1, start), NAMES)
     next(stopped)
     stopped.close()
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -230,18 +234,19 @@ def test_batch_norms_statistics_are_part_of_the_update() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
     update = trained(module, ["north"], batch_size=8)["north"]
-    assert bool(update.delta["1.running_mean"].any())
-    assert update.delta["1.num_batches_tracked"].is_floating_point()
-    assert update.delta["1.num_batches_tracked"] == update.steps
+    assert bool(update.buffers["1.running_mean"].any())
+    assert update.buffers["1.num_batches_tracked"].is_floating_point()
+    assert update.buffers["1.num_batches_tracked"] == update.steps
 
 
 def test_held_out_losses_are_summed_over_clients() -> None:
     module = linear()
-    found, rows = engine(module).held_out(start_of(module))
+    found = engine(module).held_out(start_of(module))
     with torch.no_grad():
         each = [held_out_losses(module, set_task(c, c.held_out, FEDERATION)) for c in FEDERATION.clients]
-    assert rows == sum(len(client.held_out) for client in FEDERATION.clients)
-    assert_allclose(found, np.sum(each, axis=0), rtol=1e-12)
+    assert found.rows == sum(len(client.held_out) for client in FEDERATION.clients)
+    assert_allclose(found.losses, np.sum([one.losses for one in each], axis=0), rtol=1e-12)
+    assert_allclose(found.squares, np.sum([one.squares for one in each], axis=0), rtol=1e-12)
 
 
 def test_without_held_out_rows_there_is_nothing_to_sum() -> None:
@@ -250,11 +255,14 @@ def test_without_held_out_rows_there_is_nothing_to_sum() -> None:
         "north", client.inputs, client.train, type(client.train)(*[torch.zeros(0).long()] * 2), client.priors
     )
     module = linear()
-    assert engine(module, Federation([alone], "abc")).held_out(start_of(module)) == ([0.0] * len(TEMPERATURES), 0)
+    found = engine(module, Federation([alone], "abc")).held_out(start_of(module))
+    assert (found.losses, found.rows) == ((0.0,) * len(TEMPERATURES), 0)
+    assert found.loss is None
+    assert found.temperature == 1
 
 
 def test_single_precision_is_kept() -> None:
     federation = Federation([client_of("north", precision=np.float32)], "abc")
     module = nn.Linear(2, 3)
-    (update,) = engine(module, federation).train(start_of(module), 1, ["north"])
+    (update,) = engine(module, federation).train(Broadcast(1, start_of(module)), ["north"])
     assert {tensor.dtype for tensor in update.delta.values()} == {torch.float32}

@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_array_equal
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from torch import Tensor, nn
 
-from fedul.evaluation.with_truth import predictions, test_error, validation_error
-from fedul.federation import Federation, Rows, Scaling, Truth, UnlabeledSets
+from fedul.evaluation.with_truth import calibration_error, predictions, test_error, validation_error
+from fedul.federation import Federation, Labels, Rows, Scaling, Truth, UnlabeledSets
+from fedul.priors import Matrix
+
+from ..worlds import repeatable, seeds
 
 
 class Sign(nn.Module):
@@ -72,3 +77,39 @@ def test_networks_are_judged_in_evaluation_mode() -> None:
 def test_bytes_are_judged_in_the_precision_of_the_network() -> None:
     module = nn.Linear(1, 2).double()
     assert predictions(module, torch.tensor([[3], [200]], dtype=torch.uint8), Scaling(1 / 255)).shape == (2,)
+
+
+def drawn(seed: int, rows: int, sharpness: float = 1.0) -> tuple[Matrix, Labels]:
+    """Posteriors (n, 3), and classes drawn from them; then the posteriors are made surer or less sure."""
+    generator = np.random.default_rng(seed)
+    posterior = generator.dirichlet(np.ones(3), rows)
+    labels = (generator.uniform(size=(rows, 1)) > posterior.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    changed = posterior**sharpness
+    return changed / changed.sum(axis=1, keepdims=True), labels
+
+
+@repeatable
+@given(seeds, st.integers(1, 40), st.integers(1, 20))
+def test_the_calibration_error_is_the_gap_of_each_bin_by_its_share_of_the_rows(seed: int, rows: int, bins: int) -> None:
+    probabilities, labels = drawn(seed, rows)
+    expected = 0.0
+    for b in range(bins):
+        confidence = probabilities.max(axis=1)
+        here = (confidence >= b / bins) & (confidence < (b + 1) / bins)
+        if here.any():
+            right = (probabilities.argmax(axis=1) == labels)[here]
+            expected += abs(confidence[here].mean() - right.mean()) * here.mean()
+    assert_allclose(calibration_error(probabilities, labels, bins), expected, rtol=0, atol=1e-12)
+
+
+def test_the_right_posterior_is_calibrated_and_one_that_is_surer_is_not() -> None:
+    assert calibration_error(*drawn(0, 100_000)) < 0.01
+    assert calibration_error(*drawn(0, 100_000, sharpness=3)) > 0.1
+    assert calibration_error(*drawn(0, 100_000, sharpness=0.3)) > 0.1
+
+
+@pytest.mark.parametrize(("labels", "error"), [([0, 1], 0.0), ([1, 0], 1.0), ([0, 0], 0.5)])
+def test_certainty_is_in_the_last_bin_and_off_by_the_share_of_wrong_predictions(
+    labels: list[int], error: float
+) -> None:
+    assert calibration_error(np.eye(2), np.array(labels)) == error

@@ -76,8 +76,16 @@ def test_held_out_losses_are_the_sums_of_minus_log_q_at_every_temperature(
         found = held_out_losses(module, set_task(client, client.held_out, federation), batch_size=3)
         logits = module(client.inputs[client.held_out.index] * 0.5 + 0.1).numpy()
     sets = client.held_out.sets.numpy()
-    expected = [plain_losses(logits / t, client, sets, federation.test_prior).sum() for t in TEMPERATURES]
-    assert_allclose(found, expected, rtol=1e-12)
+    losses = [plain_losses(logits / t, client, sets, federation.test_prior) for t in TEMPERATURES]
+    assert_allclose(found.losses, [one.sum() for one in losses], rtol=1e-12)
+    assert_allclose(found.squares, [(one**2).sum() for one in losses], rtol=1e-12)
+    lowest = min(losses, key=np.sum)
+    assert_allclose(found.loss, lowest.mean(), rtol=1e-12)
+    assert_allclose(found.standard_error, lowest.std(ddof=1) / np.sqrt(len(lowest)), rtol=1e-9)
+    gain = lowest - losses[TEMPERATURES.index(1.0)]
+    within = lowest.mean() + gain.std(ddof=1) / np.sqrt(len(gain))
+    good = [t for t, one in zip(TEMPERATURES, losses, strict=True) if one.mean() <= within]
+    assert found.temperature == min(good, key=lambda t: abs(np.log(t)))
 
 
 def test_the_grid_of_temperatures_has_no_change_at_all_in_it() -> None:
@@ -94,7 +102,8 @@ def test_a_task_computes_in_the_precision_of_its_inputs() -> None:
     single = UnlabeledSets("north", client.inputs.float(), client.train, client.held_out, client.priors)
     for one, kind in ((client, torch.float64), (single, torch.float32)):
         (step,) = FedUL().task(one, Federation([one], "abc")).plan(torch_generator(0))
-        assert {t.dtype for t in (step.inputs, *step.targets.values())} == {kind}
+        numbers = [t for t in (step.inputs, *step.targets.values(), *step.shared.values()) if t.is_floating_point()]
+        assert {t.dtype for t in numbers} == {kind}
 
 
 def network(shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -108,4 +108,4 @@ def test_rows_in_order_are_all_rows_in_their_own_order() -> None:
 def test_weights_of_rows_replace_the_plain_mean() -> None:
     values = torch.tensor([1.0, 2.0, 6.0])
     assert_array_equal(Step(torch.zeros(3, 1), {}).mean(values), 3)
-    assert_array_equal(Step(torch.zeros(3, 1), {}, torch.tensor([0.5, 0.5, 0])).mean(values), 1.5)
+    assert_array_equal(Step(torch.zeros(3, 1), {}, weight=torch.tensor([0.5, 0.5, 0])).mean(values), 1.5)

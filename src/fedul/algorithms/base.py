@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedul.config import check, option
-from fedul.errors import WorldError
+from fedul.errors import InputError, WorldError
 
 Weights = dict[str, Tensor]
 """Parameters and buffers by name."""
@@ -67,6 +67,10 @@ class Algorithm:
     def __post_init__(self) -> None:
         check(self)
 
+    def remarks(self, weights: Weights, clients: int) -> list[str]:
+        """What a user should know of this algorithm with this model and so many clients a round, in sentences."""
+        return []
+
     # At the coordinator; `state` is what the server keeps between rounds, empty at first.
 
     def sent(self, state: Weights) -> Weights:
@@ -78,7 +82,7 @@ class Algorithm:
     ) -> tuple[Weights, Weights]:
         """The next weights and server state, of a federation of so many clients; the arguments stay as they are."""
         mean = mean_of(updates, self.weighting)
-        return moved(moved(weights, mean.delta, self.step), mean.buffers, self.step), state
+        return moved(weights, mean.delta, self.step, mean.buffers), state
 
     # At a client; `kept` is what `finish` returned there the last time, empty at first.
 
@@ -137,19 +141,29 @@ class _Sum:
         return {name: tensor / mass for name, tensor in self._total.items()}
 
 
+def refuse_rows(algorithm: Algorithm) -> None:
+    """For algorithms in which all clients count the same."""
+    if algorithm.weighting != "uniform":
+        raise InputError(f"weighting: '{algorithm.weighting}' is not possible here, where clients count the same.")
+
+
 def nobody() -> WorldError:
     return WorldError("no client sent an update in this round; the model is as it was.")
 
 
-def moved(weights: Weights, delta: Weights, step: float) -> Weights:
-    """weights + step * delta, in the type of the weights; what has no delta stays, integer buffers are rounded."""
+def moved(weights: Weights, delta: Weights, step: float, buffers: Weights) -> Weights:
+    """Parameters moved by step * delta, and buffers by all of their change: statistics know no step size.
+
+    What has no change stays; values keep their type, integers are rounded.
+    """
     result = dict(weights)
-    for name, change in delta.items():
-        value = weights[name]
-        if value.is_floating_point():
-            result[name] = (value + step * change).to(value.dtype)
-        else:
-            result[name] = (value.double() + step * change).round().to(value.dtype)
+    for changes, times in ((delta, step), (buffers, 1.0)):
+        for name, change in changes.items():
+            value = weights[name]
+            if value.is_floating_point():
+                result[name] = (value + times * change).to(value.dtype)
+            else:
+                result[name] = (value.double() + times * change).round().to(value.dtype)
     return result
 
 

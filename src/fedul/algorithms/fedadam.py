@@ -38,7 +38,7 @@ class FedAdam(Algorithm):
             second = self.second_moment(second, change**2)
             direction[name] = first / (second.sqrt() + self.tau)
             kept |= {f"first/{name}": first, f"second/{name}": second}
-        return moved(moved(weights, direction, self.step), mean.buffers, 1.0), kept
+        return moved(weights, direction, self.step, mean.buffers), kept
 
     def second_moment(self, before: Tensor, square: Tensor) -> Tensor:
         """v from the last v and the square of the update."""

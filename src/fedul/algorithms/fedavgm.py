@@ -27,4 +27,4 @@ class FedAvgM(Algorithm):
             name: self.momentum * state[name] + change if name in state else change
             for name, change in mean.delta.items()
         }
-        return moved(moved(weights, velocity, self.step), mean.buffers, 1.0), velocity
+        return moved(weights, velocity, self.step, mean.buffers), velocity

@@ -23,6 +23,9 @@ MEAN, VARIANCE = "running_mean", "running_var"
 class FedBN(Algorithm):
     """FedAvg of all but batch norm, which stays at the client; the global model has it pooled."""
 
+    def remarks(self, weights: Weights, clients: int) -> list[str]:
+        return [] if batch_norms(weights) else ["fedbn: the model has no batch norm, so that this is fedavg."]
+
     def start(self, weights: Weights, kept: Weights) -> Weights:
         return {**weights, **kept}
 
@@ -36,7 +39,7 @@ class FedBN(Algorithm):
     ) -> tuple[Weights, Weights]:
         layers = batch_norms(weights)
         mean = mean_of(_with_second_moments(weights, layers, updates), self.weighting)
-        pooled = moved(moved(weights, mean.delta, self.step), mean.buffers, 1.0)
+        pooled = moved(weights, mean.delta, self.step, mean.buffers)
         for layer in layers:
             # The mean of E[x^2] over clients, less the square of the pooled mean.
             centre, before = _double(pooled, layer, MEAN), _double(weights, layer, MEAN)

@@ -22,4 +22,4 @@ class FedNova(Algorithm):
         self, weights: Weights, state: Weights, updates: Iterable[Update], clients: int
     ) -> tuple[Weights, Weights]:
         mean = mean_of(updates, self.weighting, factor=lambda update: 1 / update.steps)
-        return moved(moved(weights, mean.delta, self.step * mean.steps), mean.buffers, self.step), state
+        return moved(weights, mean.delta, self.step * mean.steps, mean.buffers), state

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedul.algorithms.base import Algorithm, Update, Weights
-from fedul.algorithms.trimmed_mean import by_coordinate, refuse_rows
+from fedul.algorithms.base import Algorithm, Update, Weights, refuse_rows
+from fedul.algorithms.trimmed_mean import by_coordinate
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedul.algorithms.base import Algorithm, Correction, Trained, Update, Weights, mean_of, moved
+from fedul.algorithms.base import Algorithm, Correction, Trained, Update, Weights, mean_of, moved, refuse_rows
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,12 @@ class Scaffold(Algorithm):
     """Local gradients gain c - c_i; a client that has not taken part yet has c_i = 0."""
 
     wants_mean_gradient: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_rows(
+            self
+        )  # as in the paper: c is the mean of all c_i, which a share of the clients cannot weigh by rows
 
     def sent(self, state: Weights) -> Weights:
         return state
@@ -37,4 +43,4 @@ class Scaffold(Algorithm):
         mean = mean_of(updates, self.weighting)
         share = mean.clients / clients
         control = {name: share * change + state.get(name, 0.0) for name, change in mean.message.items()}
-        return moved(moved(weights, mean.delta, self.step), mean.buffers, self.step), control
+        return moved(weights, mean.delta, self.step, mean.buffers), control

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedul.algorithms.base import Algorithm, Update, Weights, moved, nobody
+from fedul.algorithms.base import Algorithm, Update, Weights, moved, nobody, refuse_rows
 from fedul.config import option
-from fedul.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -28,35 +27,43 @@ class TrimmedMean(Algorithm):
         super().__post_init__()
         refuse_rows(self)
 
+    def remarks(self, weights: Weights, clients: int) -> list[str]:
+        if not self.trim or self._cut(clients):
+            return []
+        return [f"trimmed-mean: trim {self.trim:g} of {clients} clients is less than one, so that this is fedavg."]
+
     def aggregate(
         self, weights: Weights, state: Weights, updates: Iterable[Update], clients: int
     ) -> tuple[Weights, Weights]:
         return by_coordinate(self._trimmed, weights, updates, self.step), state
 
     def _trimmed(self, values: Tensor) -> Tensor:
-        cut = int(self.trim * len(values) + 1e-9)
+        cut = self._cut(len(values))
         return values.sort(0).values[cut : len(values) - cut].mean(0)
 
-
-def refuse_rows(algorithm: Algorithm) -> None:
-    """Weights of clients have no meaning where a coordinate's order decides."""
-    if algorithm.weighting != "uniform":
-        raise InputError(f"weighting: '{algorithm.weighting}' is not possible here, where clients count the same.")
+    def _cut(self, clients: int) -> int:
+        """How many are left out at either end."""
+        return int(self.trim * clients + 1e-9)
 
 
 def by_coordinate(
     centre: Callable[[Tensor], Tensor], weights: Weights, updates: Iterable[Update], step: float
 ) -> Weights:
     """The weights moved by some centre of the clients' changes (clients, ...) in every coordinate."""
-    everyone = [
-        {name: tensor.clone() for name, tensor in {**update.delta, **update.buffers}.items()} for update in updates
-    ]
-    if not everyone:
+    groups: tuple[list[Weights], list[Weights]] = ([], [])
+    for update in updates:
+        for group, changes in zip(groups, (update.delta, update.buffers), strict=True):
+            group.append({name: tensor.clone() for name, tensor in changes.items()})
+    if not groups[0]:
         raise nobody()
-    names = dict.fromkeys(name for one in everyone for name in one)
+    delta, buffers = (_centres(centre, group) for group in groups)
+    return moved(weights, delta, step, buffers)
+
+
+def _centres(centre: Callable[[Tensor], Tensor], everyone: list[Weights]) -> Weights:
     change = {}
-    for name in names:
+    for name in dict.fromkeys(name for one in everyone for name in one):
         sample = next(one[name] for one in everyone if name in one)
         # A buffer that is left out of an update did not change.
         change[name] = centre(torch.stack([one.get(name, torch.zeros_like(sample)) for one in everyone]))
-    return moved(weights, change, step)
+    return change

@@ -154,8 +154,8 @@ def _parted(kept: Weights) -> tuple[Weights, Weights]:
 
 @torch.no_grad()
 def _correct(parameter: nn.Parameter, proximal: float, start: Tensor, offset: Tensor | None) -> None:
-    if parameter.grad is None:
-        return
+    if parameter.grad is None:  # the loss does not use it, but its correction holds
+        parameter.grad = torch.zeros_like(parameter)
     if proximal:
         parameter.grad.add_(parameter - start, alpha=proximal)
     if offset is not None:

@@ -107,7 +107,7 @@ class OnDisk:
 
 def _key(client: str) -> str:
     """A file name for any client name."""
-    return hashlib.sha256(client.encode()).hexdigest()[:24]
+    return hashlib.sha256(client.encode(errors="surrogatepass")).hexdigest()[:24]
 
 
 def _delete(file: Path) -> None:

@@ -128,7 +128,7 @@ class HeldOut:
         best, unchanged = self.losses.index(min(self.losses)), TEMPERATURES.index(1.0)
         margin = _standard_error(self.losses[best] - self.losses[unchanged], self.changes[best], self.rows) * self.rows
         good = [t for t, loss in zip(TEMPERATURES, self.losses, strict=True) if loss <= self.losses[best] + margin]
-        return min(good, key=lambda t: abs(math.log(t)))
+        return min(good, key=lambda t: abs(math.log(t)), default=1.0)  # none is good where losses are not numbers
 
 
 def _standard_error(total: float, squares: float, rows: int) -> float:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fedul.config import check, option
+from fedul.errors import InputError
 from fedul.federation import Federation, UnlabeledSets, float_type
 from fedul.methods.base import Kept, Method, Predict, Step, Task, predicted
 from fedul.methods.fedul import FedUL, log_loss
@@ -47,6 +48,8 @@ class FedULRefined(Method):
 
     def __post_init__(self) -> None:
         check(self)
+        if self.latest < self.earliest:
+            raise InputError(f"latest: {self.latest} rounds of FedUL at most, but {self.earliest} at least (earliest).")
 
     def task(self, client: UnlabeledSets, federation: Federation) -> Task:
         task = FedUL().task(client, federation)
@@ -92,7 +95,7 @@ class FedULRefined(Method):
         losses = [line["held_out_loss"] for line in history]
         if any(loss is None for loss in losses):
             return WITHOUT_HELD_OUT
-        for rounds in range(max(self.earliest, 4), min(len(losses), self.latest) + 1):
+        for rounds in range(max(self.earliest, 4), min(len(losses), self.latest) + 1):  # 3 rounds back there is a loss
             before, now = min(losses[: rounds - 3]), min(losses[:rounds])
             if before - now <= self.level * (losses[0] - now):
                 return rounds
@@ -116,17 +119,23 @@ def agreeing(logits: Tensor, sets: Tensor, priors: Tensor) -> Tensor:
 def prior_error(posterior: Tensor, sets: Tensor, priors: Tensor) -> Tensor:
     """How wrong class priors are, as a multiple of the sampling error of a set's shares; a scalar, 0 or more.
 
-    Posteriors (n, K) under the client's mix do not know which set a row is in. Their means over the sets are compared
-    with the priors; what exceeds the model's own uncertainty is laid at the priors' door. About 0 for priors counted on
-    these very rows, about 1 for priors of a population that the rows were drawn from.
+    Posteriors (n, K) under the client's mix do not know which set a row is in. Rows of class j have the posterior C_j
+    on average, so that a set with exact priors Pi_m shows Pi_m C. What its rows show beyond that and beyond chance is
+    laid at the priors' door. About 0 for priors counted on these very rows, about 1 for those of a population that they
+    were drawn from.
     """
-    sizes = torch.bincount(sets, minlength=len(priors))[:, None].to(posterior.dtype)  # (M, 1)
-    seen = set_means(posterior, sets, len(priors))
-    uncertainty = set_means(posterior * (1 - posterior), sets, len(priors)) / sizes.clamp_min(1)
+    count = len(priors)
+    sizes = torch.bincount(sets, minlength=count)[:, None].to(posterior.dtype)  # (M, 1)
+    confusion = posterior.T @ posterior / posterior.sum(0).clamp_min(1e-9)[:, None]  # C (K, K), without a label
+    expected, second = priors @ confusion, priors @ confusion.square()  # (M, K)
+    by_chance = (set_means(posterior.square(), sets, count) - second).clamp_min(0) / sizes.clamp_min(1)
     known = (priors > 0) & (sizes > 0)
-    excess = torch.where(known, sizes * ((seen - priors).square() - uncertainty) / priors, torch.zeros_like(priors))
-    free = (known.sum() - (sizes > 0).sum()).clamp_min(1)  # every set's shares sum to one
-    return (excess.sum() / free).clamp_min(0)
+    shown = sizes * ((set_means(posterior, sets, count) - expected).square() - by_chance) / expected.clamp_min(1e-9)
+    sampled = (second - expected.square()) / expected.clamp_min(1e-9)  # what shares drawn by chance would show
+    total = torch.where(known, sampled, torch.zeros_like(priors)).sum()
+    # A model that tells no class from another shows nothing of the priors: no division by nothing.
+    least = 0.05 * (known.sum() - (sizes > 0).sum()).clamp_min(1)
+    return (torch.where(known, shown, torch.zeros_like(priors)).sum() / total.maximum(least)).clamp_min(0)
 
 
 def set_means(rows: Tensor, sets: Tensor, count: int) -> Tensor:

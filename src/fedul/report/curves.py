@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ STYLES = ("-", "--", ":", "-.")
 
 def draw_errors(results: Sequence[Result], path: Path, title: str) -> None:
     """Draws the mean test error over seeds by round, with the range over seeds as a band."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of a home without a cache, which is no matter
+
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -39,7 +42,8 @@ def draw_errors(results: Sequence[Result], path: Path, title: str) -> None:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
         axes.grid(alpha=0.3, which="both")
-        axes.legend(frameon=False, fontsize="small")
+        if axes.get_legend_handles_labels()[0]:  # nothing was measured with --evaluate-every 0
+            axes.legend(frameon=False, fontsize="small")
         content = io.BytesIO()
         kind = path.suffix.lstrip(".")
         figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)

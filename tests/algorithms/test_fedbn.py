@@ -1,0 +1,198 @@
+"""Under FedBN batch norm stays at its client, and the delivered classifier has the statistics of all rows together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from fedul.algorithms.base import Update, Weights
+from fedul.algorithms.fedavg import FedAvg
+from fedul.algorithms.fedbn import FedBN, batch_norms
+from fedul.config import TrainConfig
+from fedul.files import tensors_digest
+from fedul.methods.base import Predict, Step
+from fedul.methods.fedul import FedUL
+from fedul.models.weights import weights_of
+
+from ..worlds import repeatable, seeds
+from .federations import Training, network, table_federation
+
+NORM = {"1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked"}
+
+
+def with_batch_norm() -> nn.Module:
+    return network(nn.BatchNorm1d(5).double())
+
+
+@dataclass(frozen=True)
+class Watched(FedUL):
+    """FedUL that writes down the weights that every step starts from."""
+
+    seen: list[Weights] = field(default_factory=list)
+
+    def loss(self, predict: Predict, step: Step) -> Tensor:
+        assert isinstance(predict, nn.Module)
+        self.seen.append({name: tensor.clone() for name, tensor in weights_of(predict).items()})
+        return super().loss(predict, step)
+
+
+def watched() -> Training:
+    config = TrainConfig(batch_size="all", learning_rate=0.05)
+    return Training(table_federation(), FedBN(), with_batch_norm(), config, Watched())
+
+
+def start_of(training: Training, name: str) -> Weights:
+    """The weights that a client starts its round from."""
+    assert isinstance(training.method, Watched)
+    training.method.seen.clear()
+    training.round([name])
+    return training.method.seen[0]
+
+
+def part(weights: Weights, names: set[str]) -> str:
+    return tensors_digest({name: weights[name] for name in names})
+
+
+def test_a_client_that_takes_part_again_starts_with_the_batch_norm_it_kept_and_the_rest_of_the_global_model() -> None:
+    training = watched().rounds(2)
+    kept = {name: tensor.clone() for name, tensor in training.kept("c0").items()}
+    training.round(["c1", "c2"])
+    sent = training.weights
+    start = start_of(training, "c0")
+    assert part(start, NORM) == tensors_digest(kept)
+    assert part(start, NORM) != part(sent, NORM)
+    assert part(start, set(sent) - NORM) == part(sent, set(sent) - NORM)
+
+
+def test_what_a_client_keeps_is_the_batch_norm_it_ended_with() -> None:
+    training = watched()
+    training.round(["c0"])
+    live = {name: tensor for name, tensor in weights_of(training.module).items() if name in NORM}
+    kept = tensors_digest(training.kept("c0"))
+    assert kept == tensors_digest(live)
+    training.round(["c1"])
+    assert tensors_digest(training.kept("c0")) == kept != tensors_digest(training.kept("c1"))
+
+
+def test_a_client_that_is_new_starts_with_the_global_model() -> None:
+    training = watched()
+    training.round(["c0"]).round(["c1"])
+    sent = training.weights
+    assert tensors_digest(start_of(training, "c2")) == tensors_digest(sent)
+
+
+def test_weights_outside_batch_norm_follow_fedavg() -> None:
+    one, other = (
+        Training(table_federation(), algorithm, with_batch_norm(), TrainConfig(batch_size=8)).round().weights
+        for algorithm in (FedBN(), FedAvg())
+    )
+    rest = set(one) - {"1.running_var"}
+    assert_close({name: one[name] for name in rest}, {name: other[name] for name in rest}, rtol=0, atol=1e-12)
+    assert bool((one["1.running_var"] >= other["1.running_var"]).all())
+    assert bool((one["1.running_var"] > other["1.running_var"]).any())
+
+
+def statistics(rows: Tensor) -> tuple[Tensor, Tensor]:
+    return rows.mean(0), rows.var(0, correction=0)
+
+
+def update_to(start: Weights, name: str, rows: Tensor, prefix: str = "norm.") -> Update:
+    """Of a client whose statistics end as those of its rows."""
+    mean, variance = statistics(rows)
+    buffers = {
+        f"{prefix}running_mean": mean - start[f"{prefix}running_mean"],
+        f"{prefix}running_var": variance - start[f"{prefix}running_var"],
+    }
+    delta = {"w": torch.full((2,), float(len(name))).double()}
+    return Update(name, delta, len(rows), 1, 0.0, buffers)
+
+
+def random_statistics(generator: np.random.Generator, prefix: str = "norm.") -> Weights:
+    return {
+        "w": torch.zeros(2).double(),
+        f"{prefix}running_mean": torch.from_numpy(generator.normal(size=3)),
+        f"{prefix}running_var": torch.from_numpy(generator.uniform(0.1, 2, size=3)),
+    }
+
+
+def random_rows(generator: np.random.Generator, count: int) -> Tensor:
+    centre, spread = generator.normal(size=3, scale=3), generator.uniform(0, 2, size=3)
+    return torch.from_numpy(centre + spread * generator.normal(size=(count, 3)))
+
+
+@repeatable
+@given(seeds, st.integers(1, 6), st.integers(1, 20), st.sampled_from([0.3, 1.0]))
+def test_statistics_are_pooled_to_those_of_all_rows_of_equally_large_clients(
+    seed: int, clients: int, count: int, step: float
+) -> None:
+    generator = np.random.default_rng(seed)
+    start = random_statistics(generator)
+    rows = [random_rows(generator, count) for _ in range(clients)]
+    updates = [update_to(start, f"c{c}", some) for c, some in enumerate(rows)]
+    found, state = FedBN(step=step).aggregate(start, {}, updates, clients)
+    mean, variance = statistics(torch.cat(rows))
+    assert_allclose(found["norm.running_mean"], mean, atol=1e-10)
+    assert_allclose(found["norm.running_var"], variance, atol=1e-10)
+    assert_allclose(found["w"], [2 * step] * 2, atol=1e-12)
+    assert state == {}
+
+
+@repeatable
+@given(seeds, st.lists(st.integers(1, 20), min_size=1, max_size=5), st.sampled_from(["norm.", "", "deep.down.norm."]))
+def test_by_rows_statistics_are_pooled_to_those_of_all_rows_of_any_clients(
+    seed: int, counts: list[int], prefix: str
+) -> None:
+    generator = np.random.default_rng(seed)
+    start = random_statistics(generator, prefix)
+    rows = [random_rows(generator, count) for count in counts]
+    updates = [update_to(start, f"c{c}", some, prefix) for c, some in enumerate(rows)]
+    found, _ = FedBN(weighting="rows").aggregate(start, {}, updates, len(counts))
+    mean, variance = statistics(torch.cat(rows))
+    assert_allclose(found[f"{prefix}running_mean"], mean, atol=1e-10)
+    assert_allclose(found[f"{prefix}running_var"], variance, atol=1e-10)
+
+
+def test_clients_that_differ_only_in_their_mean_are_pooled_to_a_wider_distribution() -> None:
+    start = {"norm.running_mean": torch.zeros(1).double(), "norm.running_var": torch.ones(1).double()}
+    updates = [
+        Update(name, {}, 1, 1, 0.0, {"norm.running_mean": torch.tensor([shift]).double()})
+        for name, shift in (("a", -3.0), ("b", 3.0))
+    ]
+    found, _ = FedBN().aggregate(start, {}, updates, 2)
+    assert_close(
+        found, {"norm.running_mean": torch.zeros(1).double(), "norm.running_var": torch.tensor([10.0]).double()}
+    )
+
+
+def test_a_client_whose_statistics_did_not_change_counts_with_those_of_the_global_model() -> None:
+    start = {"norm.running_mean": torch.tensor([1.0]).double(), "norm.running_var": torch.tensor([2.0]).double()}
+    away = {"norm.running_mean": torch.tensor([4.0]).double(), "norm.running_var": torch.tensor([6.0]).double()}
+    updates = [Update("a", {}, 1, 1, 0.0), Update("b", {}, 1, 1, 0.0, away)]
+    found, _ = FedBN().aggregate(start, {}, updates, 2)
+    mean = (1 + 5) / 2
+    expected = ((2 + 1**2) + (8 + 5**2)) / 2 - mean**2
+    assert_allclose([found["norm.running_mean"].item(), found["norm.running_var"].item()], [mean, expected])
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e3])
+def test_pooled_variances_of_single_precision_are_no_less_exact_for_large_means(shift: float) -> None:
+    start = {"norm.running_mean": torch.full((1,), shift), "norm.running_var": torch.ones(1)}
+    updates = [Update(name, {}, 1, 1, 0.0, {"norm.running_var": torch.tensor([0.5])}) for name in "ab"]
+    found, _ = FedBN().aggregate(start, {}, updates, 2)
+    assert found["norm.running_var"].dtype == torch.float32
+    assert_allclose(found["norm.running_var"], [1.5], rtol=1e-5)
+
+
+def test_layers_with_running_statistics_are_found_wherever_they_are() -> None:
+    inner = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.LayerNorm(2))
+    assert batch_norms(weights_of(nn.Sequential(inner, nn.BatchNorm1d(2)))) == ["0.1", "1"]
+    assert batch_norms(weights_of(nn.BatchNorm1d(2))) == [""]
+    assert batch_norms(weights_of(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))) == []

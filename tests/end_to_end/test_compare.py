@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .command import Fedul, Outcome, Warm, contents, is_one_sentence, leftovers
+
+SMALL = "--clients 3 --validation 0.6 --rounds 2 --model mlp --threads 1"
+COMPARE = f"compare --methods fedul,supervised:labels=0.1 --seeds 2 {SMALL} --out C"
+RUNS = [
+    f"C/runs/{name}_under_fedavg/seed-{seed}" for seed in (0, 1) for name in ("fedul", "supervised_labels=0.1")
+]  # in the order in which they are done
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """As everywhere, but with a folder in which matplotlib can keep what it knows of fonts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib")))
+        commands = Warm(tmp_path_factory.mktemp("warm"))
+    yield commands
+    commands.close()
+
+
+@pytest.fixture(scope="module")
+def compared(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    folder = tmp_path_factory.mktemp("compared")
+    return folder, warm.run(f"{COMPARE} --json", folder)
+
+
+@pytest.fixture
+def comparison(compared: tuple[Path, Outcome], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(compared[0] / "C", tmp_path / "C"))
+
+
+def written(folder: Path) -> dict[str, int]:
+    """When every file below a folder was written last."""
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def without_time(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{name: v for name, v in result.items() if name != "seconds"} for result in document["results"]]
+
+
+def test_a_comparison_prints_exactly_one_json_document(compared: tuple[Path, Outcome]) -> None:
+    _, outcome = compared
+    assert (outcome.code, outcome.err) == (0, "")
+    assert {name: outcome.document[name] for name in ("comparison", "csv", "plot")} == {
+        "comparison": "C",
+        "csv": "C/runs.csv",
+        "plot": "C/error-by-round.svg",
+    }
+    fedul, supervised = outcome.document["results"]
+    assert (fedul["method"], fedul["algorithm"], fedul["labels_used"]) == ("fedul", "fedavg", 0)
+    assert (supervised["method"], supervised["algorithm"]) == ("supervised labels=0.1", "fedavg")
+    assert supervised["labels_used"] > 50
+    assert (fedul["best"], supervised["best"]) == (True, False)
+    assert (fedul["p_value"], supervised["p_value"]) == (None, None)
+    for result in (fedul, supervised):
+        assert len(result["errors"]) == 2
+        assert result["mean_error"] == pytest.approx(sum(result["errors"]) / 2)
+        assert 0 < result["mean_error"] < 0.9
+
+
+def test_a_comparison_is_a_folder_of_runs_like_any_other(
+    comparison: Path, compared: tuple[Path, Outcome], tmp_path: Path, fedul: Fedul
+) -> None:
+    assert {path.name for path in comparison.iterdir()} == {
+        "comparison.json",
+        "runs",
+        "runs.csv",
+        "error-by-round.svg",
+    }
+    assert sorted(str(p.parent.relative_to(tmp_path)) for p in comparison.rglob("result.json")) == sorted(RUNS)
+    alone = fedul(f"train --resume --out {RUNS[2]} --json").document
+    assert alone["test_error"] == compared[1].document["results"][0]["errors"][1]
+    assert leftovers(comparison) == []
+
+
+def test_a_run_of_a_comparison_is_what_train_makes_of_the_same_options(
+    compared: tuple[Path, Outcome], fedul: Fedul
+) -> None:
+    alone = fedul(f"train --method fedul --seed 1 {SMALL} --out RUN --json").document
+    stored = json.loads((compared[0] / RUNS[2] / "result.json").read_text())
+    assert alone["weights_sha256"] == stored["weights_sha256"]
+
+
+def test_the_csv_has_a_line_for_each_run(compared: tuple[Path, Outcome]) -> None:
+    folder, outcome = compared
+    with (folder / "C/runs.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["method"], line["seed"]) for line in lines] == [
+        (method, seed) for method in ("fedul", "supervised labels=0.1") for seed in ("0", "1")
+    ]
+    errors = [error for result in outcome.document["results"] for error in result["errors"]]
+    assert [float(line["test_error"]) for line in lines] == errors
+
+
+def test_without_json_a_table_is_printed_with_methods_without_labels_first(comparison: Path, fedul: Fedul) -> None:
+    turned = COMPARE.replace("fedul,supervised:labels=0.1", "supervised:labels=0.1,fedul")
+    outcome = fedul(f"{turned} --resume")
+    assert (outcome.code, outcome.err) == (0, "")
+    rows = [line for line in outcome.out.splitlines() if "%" in line and "│" in line]
+    assert [row.split("│")[1].strip() for row in rows] == ["fedul", "supervised labels=0.1"]
+    assert "test error (std)" in outcome.out
+    assert "paired t-test" in outcome.out
+    assert "comparison C; plot C/error-by-round.svg" in outcome.out
+
+
+def test_table_and_plot_go_where_they_are_asked_to(comparison: Path, fedul: Fedul, tmp_path: Path) -> None:
+    outcome = fedul(f"{COMPARE} --resume --csv tables/all.csv --plot x.png --json")
+    assert (outcome.document["csv"], outcome.document["plot"]) == ("tables/all.csv", "x.png")
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert (tmp_path / "tables/all.csv").read_bytes() == (comparison / "runs.csv").read_bytes()
+
+
+def test_the_plot_is_an_svg_unless_another_is_asked_for(compared: tuple[Path, Outcome]) -> None:
+    text = (compared[0] / "C/error-by-round.svg").read_text()
+    assert "<svg" in text
+    assert "supervised labels=0.1" in text
+
+
+def test_every_method_is_compared_under_every_algorithm(fedul: Fedul) -> None:
+    line = f"compare --methods fedul,fedllp --algorithms fedavg,fedprox:mu=0.1 --seeds 1 {SMALL} --out C"
+    results = fedul(f"{line} --json").document["results"]
+    assert [(result["method"], result["algorithm"]) for result in results] == [
+        ("fedul", "fedavg"),
+        ("fedllp", "fedavg"),
+        ("fedul", "fedprox mu=0.1"),
+        ("fedllp", "fedprox mu=0.1"),
+    ]
+    assert len({result["mean_error"] for result in results}) == 4
+    table = fedul(f"{line} --resume").out
+    assert "algorithm" in table
+    assert table.count("fedprox mu=0.1") == 2
+    assert "t-test" not in table
+
+
+def test_more_seeds_and_methods_may_be_asked_for_and_finished_runs_are_left_alone(
+    comparison: Path, compared: tuple[Path, Outcome], fedul: Fedul
+) -> None:
+    before = written(comparison / "runs")
+    more = COMPARE.replace("--seeds 2", "--seeds 3").replace("fedul,", "fedllp,fedul,")
+    outcome = fedul(f"{more} --resume --json")
+    assert outcome.code == 0
+    assert written(comparison / "runs").items() > before.items()
+    for old, new in zip(compared[1].document["results"], outcome.document["results"][1:], strict=True):
+        assert new["method"] == old["method"]
+        assert new["errors"][:2] == old["errors"]
+        assert len(new["errors"]) == 3
+
+
+def test_the_finished_comparison_can_be_shown_again(
+    comparison: Path, compared: tuple[Path, Outcome], fedul: Fedul
+) -> None:
+    before = contents(comparison)
+    assert fedul(f"{COMPARE} --resume --json").document == compared[1].document
+    assert contents(comparison) == before
+
+
+@pytest.mark.parametrize("finished", [1, 3])
+def test_a_comparison_killed_half_way_goes_on_and_does_no_finished_run_again(
+    warm: Warm, compared: tuple[Path, Outcome], tmp_path: Path, finished: int
+) -> None:
+    running = warm.start(f"{COMPARE} --checkpoint-every 1", tmp_path)
+    under_way = tmp_path / RUNS[finished] / "config.json"
+    running.wait_until(under_way.exists)
+    running.send(signal.SIGKILL)
+    assert running.outcome().code == -signal.SIGKILL
+    done = [folder for folder in RUNS if (tmp_path / folder / "result.json").exists()]
+    assert done[:finished] == RUNS[:finished]
+    before = {folder: written(tmp_path / folder) for folder in done}
+
+    outcome = warm.run(f"{COMPARE} --resume --json", tmp_path)
+    assert without_time(outcome.document) == without_time(compared[1].document)
+    assert {folder: written(tmp_path / folder) for folder in done} == before
+    assert leftovers(tmp_path) == []
+
+
+def refuses(fedul: Fedul, folder: Path, line: str, complaint: str) -> None:
+    before = contents(folder)
+    outcome = fedul(line)
+    assert is_one_sentence(outcome.err), outcome.err
+    assert complaint in outcome.err
+    assert (outcome.code, outcome.out) == (2, "")
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ("", "already holds this comparison; add --resume"),
+        ("--clients 4 --resume", "holds a different comparison (clients is 3 there, 4 here)"),
+        ("--seed 1 --resume", "holds a different comparison (seed is 0 there, 1 here)"),
+        ("--learning-rate 0.5 --resume", "holds a different comparison (learning-rate is 0.003 there, 0.5 here)"),
+        ("--averaging 0 --resume", "holds a different comparison (averaging is 0.5 there, 0.0 here)"),
+        ("--rounds 1 --resume", "has 2 rounds already"),
+    ],
+)
+def test_a_comparison_that_does_not_fit_the_folder_is_refused(
+    comparison: Path, fedul: Fedul, tmp_path: Path, change: str, complaint: str
+) -> None:
+    refuses(fedul, tmp_path, f"{COMPARE} {change}", complaint)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("--methods fedull", "unknown method 'fedull': did you mean 'fedul'?"),
+        ("--methods fedul,fedul", "one is named twice"),
+        ("--methods fedul:x", "methods: expected NAME or NAME:NAME=VALUE, got 'fedul:x'"),
+        ("--methods ''", "methods: expected text"),
+        ("--methods ,", "methods: names none"),
+        ("--algorithms fedporx", "did you mean 'fedprox'?"),
+        ("--seeds 0", "seeds: must be at least 1"),
+        ("--plot x.gif", "plot: 'x.gif' is neither .svg nor .png"),
+        ("--csv .", "csv: '.' is a folder"),
+        ("--resume", "--resume needs --out"),
+        ("--method fedul", "--method"),
+        ("--split nonsense", "iid, noniid, noniid-text"),
+        ("--config none.toml", "none.toml: there is no such file"),
+    ],
+)
+def test_a_wrong_call_is_refused_before_anything_is_written(
+    fedul: Fedul, tmp_path: Path, line: str, complaint: str
+) -> None:
+    refuses(fedul, tmp_path, f"compare {line}", complaint)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("--methods fedul:nonsense=1", "unknown option of method fedul 'nonsense'"),
+        ("--methods fedul,supervised:labels=2", "labels: must be at most 1"),
+        ("--methods fedul --algorithms fedavg,fedprox:mu=-1", "mu: must be at least 0"),
+        ("--methods fedul,fedpl --loss brier", "method fedpl has its own"),
+        ("--methods fedul --data nonsense", "unknown data set 'nonsense'"),
+        ("--methods fedul --model nonsense", "unknown model 'nonsense'"),
+        ("--methods fedul --sets 1", "cannot tell the classes apart"),
+    ],
+)
+def test_contestants_that_cannot_run_are_refused_before_anything_is_written(
+    fedul: Fedul, tmp_path: Path, line: str, complaint: str
+) -> None:
+    refuses(fedul, tmp_path, f"compare {line} --seeds 1 --clients 3 --rounds 1 --out C", complaint)
+
+
+def test_a_folder_that_is_not_a_comparison_is_refused(fedul: Fedul, tmp_path: Path) -> None:
+    (tmp_path / "C").mkdir()
+    (tmp_path / "C/notes.txt").write_text("mine")
+    refuses(fedul, tmp_path, COMPARE, "exists already and is not a comparison of fedul")
+    refuses(fedul, tmp_path, f"{COMPARE} --resume", "exists already and is not a comparison of fedul")
+
+
+def test_a_damaged_comparison_is_refused(comparison: Path, fedul: Fedul, tmp_path: Path) -> None:
+    (comparison / "comparison.json").write_text("{")
+    refuses(fedul, tmp_path, f"{COMPARE} --resume", "comparison.json: not a readable JSON file")
+    (comparison / "comparison.json").write_text('{"format": "other"}')
+    refuses(fedul, tmp_path, f"{COMPARE} --resume", "is not of a comparison of this fedul")
+
+
+def test_a_comparison_whose_rounds_are_not_measured_says_nothing_of_it(fedul: Fedul) -> None:
+    outcome = fedul(f"compare --methods fedul --seeds 1 --evaluate-every 0 {SMALL} --out C --json")
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_a_comparison_needs_no_folder_of_the_user(comparison: Path, fresh_fedul: Fedul) -> None:
+    outcome = fresh_fedul(f"{COMPARE} --resume --json")
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_options_of_a_comparison_may_come_from_a_toml_file(fedul: Fedul, tmp_path: Path) -> None:
+    (tmp_path / "options.toml").write_text('methods = "fedul"\nseeds = 1\nclients = 3\nrounds = 5\nout = "C"\n')
+    outcome = fedul(f"compare --config options.toml {SMALL} --json")
+    assert (outcome.code, outcome.document["comparison"]) == (0, "C")
+    assert len((tmp_path / "C/runs/fedul_under_fedavg/seed-0/metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_loss_can_be_chosen_by_name(fedul: Fedul) -> None:
+    lines = {loss: f"train --loss {loss} {SMALL} --out {loss} --json" for loss in ("log", "brier", "authors")}
+    found = {loss: fedul(line).document["weights_sha256"] for loss, line in lines.items()}
+    assert len(set(found.values())) == 3
+    assert fedul(f"train {SMALL} --out plain --json").document["weights_sha256"] == found["log"]
+
+
+def test_a_loss_that_the_method_does_not_have_is_refused(fedul: Fedul, tmp_path: Path) -> None:
+    refuses(fedul, tmp_path, f"train --method fedpl --loss brier {SMALL} --out RUN", "method fedpl has its own")
+
+
+@pytest.mark.parametrize("method", ["fedul-refined", "fedpl", "fedllp", "fedllp-vat"])
+def test_every_method_can_be_trained_by_name(fedul: Fedul, tmp_path: Path, method: str) -> None:
+    outcome = fedul(f"train --method {method} {SMALL} --out RUN --json")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.document["labels_used"] == 0
+    assert json.loads((tmp_path / "RUN/config.json").read_text())["training"]["method"] == method
+
+
+def test_a_setting_of_a_method_can_be_given_by_name(fedul: Fedul, tmp_path: Path) -> None:
+    options = "--method-option earliest=1 --method-option latest=1 --method-option trust=0.5"
+    outcome = fedul(f"train --method fedul-refined {options} {SMALL} --out RUN --json")
+    assert outcome.code == 0
+    lines = [json.loads(line) for line in (tmp_path / "RUN/metrics.jsonl").read_text().splitlines()]
+    assert ["refine" in line for line in lines] == [False, True]

@@ -1,0 +1,356 @@
+"""FedUL, refined: FedUL until it levels off, then EM's gradient on soft labels that agree with the sets' priors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+import fedul
+from fedul.federation import Federation, UnlabeledSets
+from fedul.methods import fedul_refined
+from fedul.methods.fedul import FedUL
+from fedul.methods.fedul_refined import WITHOUT_HELD_OUT, FedULRefined, agreeing, prior_error, set_means
+from fedul.priors import Matrix
+from fedul.randomness import torch_generator
+from fedul.runs import RunFolder
+from fedul.training import Run
+
+from ..worlds import random_priors, repeatable, seeds
+from .studies import NAMES, SETTINGS, gradient_of, looked_at, padded, seeded_network, study_of
+
+STUDY = study_of()
+
+
+def train(method: str, rounds: int = 4, option: dict[str, Any] | None = None, **settings: Any) -> Run:
+    chosen = {**SETTINGS, "rounds": rounds, "method": method, "method_option": option or {}}
+    return fedul.train(STUDY, **chosen, **settings)
+
+
+AT_ONCE = {"earliest": 1, "latest": 1}
+"""Refinement from the second round on."""
+
+
+def test_without_trust_it_is_fedul() -> None:
+    refined = train("fedul-refined", option={**AT_ONCE, "trust": 0})
+    assert refined.weights_sha256 == train("fedul").weights_sha256
+
+
+def test_until_refinement_starts_it_is_fedul() -> None:
+    assert train("fedul-refined", option={"earliest": 4}).weights_sha256 == train("fedul").weights_sha256
+    assert train("fedul-refined", option=AT_ONCE).weights_sha256 != train("fedul").weights_sha256
+
+
+@pytest.mark.parametrize("loss", ["brier", "authors"])
+def test_until_refinement_starts_the_score_is_the_one_asked_for(loss: str) -> None:
+    assert train("fedul-refined", 2, loss=loss).weights_sha256 == train("fedul", 2, loss=loss).weights_sha256
+
+
+@pytest.mark.parametrize("trust", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("zeros", [0.0, 0.5])
+def test_unscaled_soft_labels_have_the_gradient_of_fedul(
+    trust: float, zeros: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fedul_refined, "SINKHORN_STEPS", 0)
+    study = study_of(lambda generator: random_priors(generator, 4, 3, zeros=zeros))
+    method, module = FedULRefined(trust=trust), seeded_network()
+    for client in study.federation.clients:
+        task = looked_at(method, method.task(client, study.federation), module, {"refine": 1.0})
+        plain = FedUL().task(client, study.federation)
+        for step, expected in zip(task.plan(torch_generator(0), 10), plain.plan(torch_generator(0), 10), strict=True):
+            found = gradient_of(method, module, step)
+            assert_allclose(found, gradient_of(FedUL(), module, expected), rtol=0, atol=1e-14)
+
+
+def test_scaled_soft_labels_have_another_gradient() -> None:
+    method, module = FedULRefined(), seeded_network()
+    client = STUDY.federation.clients[0]
+    (step,) = looked_at(method, method.task(client, STUDY.federation), module, {"refine": 1.0}).plan(torch_generator(0))
+    difference = gradient_of(method, module, step) - gradient_of(FedUL(), module, step)
+    assert difference.norm() > 1e-3
+
+
+def test_the_loss_is_cross_entropy_on_soft_labels_and_minus_log_q_by_their_trust() -> None:
+    method, module = FedULRefined(trust=0.7), seeded_network()
+    client = STUDY.federation.clients[0]
+    task = looked_at(method, method.task(client, STUDY.federation), seeded_network(1), {"refine": 1.0})
+    (step,) = task.plan(torch_generator(0))
+    mix = torch.from_numpy(np.log(client.class_mix / STUDY.federation.test_prior))
+    cross_entropy = torch.nn.functional.cross_entropy(module(step.inputs) + mix, step.targets["soft"]).item()
+    phi = step.shared["trust"].item()
+    assert 0 < phi <= 0.7
+    expected = phi * cross_entropy + (1 - phi) * FedUL().loss(module, step).item()
+    assert_allclose(method.loss(module, step).item(), expected, rtol=1e-12)
+
+
+def test_padded_rows_change_neither_loss_nor_gradient() -> None:
+    method, module = FedULRefined(), seeded_network()
+    client = STUDY.federation.clients[0]
+    task = looked_at(method, method.task(client, STUDY.federation), seeded_network(1), {"refine": 1.0})
+    step = next(iter(task.plan(torch_generator(0), 10)))
+    assert_allclose(method.loss(module, padded(step)).item(), method.loss(module, step).item(), rtol=1e-12)
+    assert_allclose(gradient_of(method, module, padded(step)), gradient_of(method, module, step), rtol=0, atol=1e-14)
+
+
+def test_a_class_that_a_client_does_not_have_leaves_loss_and_gradient_finite() -> None:
+    first, second = STUDY.federation.clients
+    priors = np.array([[0.7, 0.3, 0.0], [0.2, 0.8, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
+    client = UnlabeledSets(first.name, first.inputs, first.train, first.held_out, priors)
+    method, module = FedULRefined(), seeded_network()
+    task = method.task(client, Federation([client, second], "abc"))
+    (step,) = looked_at(method, task, module, {"refine": 1.0}).plan(torch_generator(0))
+    assert np.isfinite(method.loss(module, step).item())
+    assert bool(gradient_of(method, module, step).isfinite().all())
+
+
+def random_sets(seed: int, *, zeros: float = 0.0, rows: int = 40, sets: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits (n, K) of rows given their sets, as FedUL's joint makes them; the sets (n,); and priors (M, K)."""
+    generator = np.random.default_rng(seed)
+    priors = torch.from_numpy(random_priors(generator, sets, 4, zeros=zeros))
+    numbers = torch.from_numpy(np.r_[np.arange(sets), generator.integers(sets, size=rows - sets)])
+    logits = torch.from_numpy(0.8 * generator.normal(size=(rows, 4)))
+    return logits + priors.log()[numbers], numbers, priors
+
+
+@repeatable
+@given(seeds, st.sampled_from([0.0, 0.4]))
+def test_soft_labels_are_posteriors_in_which_prior_zero_stays_zero(seed: int, zeros: float) -> None:
+    logits, sets, priors = random_sets(seed, zeros=zeros)
+    soft = agreeing(logits, sets, priors)
+    assert_allclose(soft.sum(-1), 1, rtol=0, atol=1e-12)
+    assert_array_equal(soft[priors[sets] == 0], 0)
+    assert bool((soft[priors[sets] > 0] > 0).all())
+
+
+@repeatable
+@given(seeds, st.sampled_from([0.0, 0.4]))
+def test_soft_labels_agree_with_the_priors_of_every_set(seed: int, zeros: float) -> None:
+    logits, sets, priors = random_sets(seed, zeros=zeros)
+    soft = agreeing(logits, sets, priors)
+    for m, prior in enumerate(priors):
+        assert_allclose(soft[sets == m].mean(0), prior, rtol=0, atol=1e-6)
+
+
+@repeatable
+@given(seeds)
+def test_scaling_changes_only_the_odds_that_all_rows_of_a_set_share(seed: int) -> None:
+    logits, sets, priors = random_sets(seed)
+    change = agreeing(logits, sets, priors).log() - logits
+    odds = change - change[:, :1]
+    for m in range(len(priors)):
+        here = odds[sets == m]
+        assert_allclose(here, here[:1].expand_as(here), rtol=0, atol=1e-9)
+
+
+@repeatable
+@given(seeds)
+def test_with_pure_sets_soft_labels_are_hard(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    priors = torch.eye(4, dtype=torch.float64)[generator.integers(4, size=5)]
+    sets = torch.arange(20) % 5
+    logits = torch.from_numpy(5 * generator.normal(size=(20, 4)))
+    assert_array_equal(agreeing(logits + priors.log()[sets], sets, priors), priors[sets])
+
+
+@repeatable
+@given(seeds, st.sampled_from([0.0, 0.4]))
+def test_a_row_that_is_a_set_of_its_own_has_the_priors_as_its_soft_label(seed: int, zeros: float) -> None:
+    logits, sets, priors = random_sets(seed, zeros=zeros, rows=6, sets=6)
+    assert_allclose(agreeing(5 * logits, sets, priors), priors[sets], rtol=0, atol=1e-12)
+
+
+@repeatable
+@given(seeds)
+def test_the_order_of_rows_and_the_names_of_sets_do_not_matter(seed: int) -> None:
+    logits, sets, priors = random_sets(seed, zeros=0.3)
+    generator = np.random.default_rng(seed)
+    rows, names = (torch.from_numpy(generator.permutation(count)) for count in (len(sets), len(priors)))
+    renamed = names.argsort()[sets]
+    expected = agreeing(logits, sets, priors)
+    assert_allclose(agreeing(logits[rows], sets[rows], priors), expected[rows], rtol=0, atol=1e-12)
+    assert_allclose(agreeing(logits, renamed, priors[names]), expected, rtol=0, atol=1e-12)
+    posterior = logits.softmax(-1)
+    error = prior_error(posterior, sets, priors).item()
+    assert_allclose(prior_error(posterior[rows], sets[rows], priors).item(), error, rtol=1e-9)
+    assert_allclose(prior_error(posterior, renamed, priors[names]).item(), error, rtol=1e-9)
+
+
+def test_means_over_sets_are_means_and_a_set_without_rows_has_zeros() -> None:
+    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    assert_array_equal(set_means(rows, torch.tensor([0, 0, 2]), 3), [[0.5, 0.5], [0, 0], [0.5, 0.5]])
+
+
+def simulated(
+    seed: int, noise: float = 0.0, *, apart: float = 6.0, alike: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """True posteriors of rows from Gaussian classes, their sets, and the priors: realised (with noise), and drawn."""
+    generator = np.random.default_rng(seed)
+    drawn = random_priors(generator, 1 if alike else 8, 4)[np.zeros(8, int) if alike else np.arange(8)]
+    sets = np.repeat(np.arange(8), 60)
+    labels = (generator.uniform(size=(len(sets), 1)) > drawn.cumsum(axis=1)[sets, :-1]).sum(axis=1)
+    centres = apart * np.eye(4)
+    inputs = centres[labels] + generator.normal(size=(len(sets), 4))
+    logits = -0.5 * ((inputs[:, None] - centres) ** 2).sum(-1) + np.log(drawn.mean(0))
+    realised = np.stack([np.bincount(labels[sets == m], minlength=4) / 60 for m in range(8)])
+    told: Matrix = realised * (1 + noise * (2 * generator.uniform(size=realised.shape) - 1))
+    posterior = torch.from_numpy(logits).softmax(-1)
+    priors = (torch.from_numpy(p / p.sum(axis=1, keepdims=True)) for p in (told, drawn))
+    return posterior, torch.from_numpy(sets), *priors  # type: ignore[return-value]
+
+
+def mean_prior_error(noise: float = 0.0, *, drawn: bool = False, **world: Any) -> float:
+    errors = []
+    for seed in range(80):
+        posterior, sets, told, population = simulated(seed, noise, **world)
+        errors.append(prior_error(posterior, sets, population if drawn else told).item())
+    return float(np.mean(errors))
+
+
+def test_priors_counted_on_the_rows_themselves_have_no_error() -> None:
+    assert mean_prior_error() < 0.02
+
+
+def test_what_the_model_is_unsure_of_is_not_laid_at_the_priors_door() -> None:
+    assert mean_prior_error(apart=1.5, alike=True) < 0.1
+    assert mean_prior_error(apart=2.0) < 0.15
+
+
+def test_classes_that_overlap_do_not_hide_the_error_of_priors() -> None:
+    assert 0.7 < mean_prior_error(drawn=True, apart=2.0) < 1.3
+
+
+def test_priors_of_the_population_have_an_error_of_one() -> None:
+    assert 0.9 < mean_prior_error(drawn=True) < 1.1
+
+
+def test_noisier_priors_have_a_larger_error() -> None:
+    errors = [mean_prior_error(noise) for noise in (0.0, 0.2, 0.4, 0.8)]
+    assert errors == sorted(errors)
+    assert errors[-1] > 1
+
+
+@repeatable
+@given(seeds, st.sampled_from([0.0, 0.4]))
+def test_the_error_of_priors_is_never_negative(seed: int, zeros: float) -> None:
+    logits, sets, priors = random_sets(seed, zeros=zeros)
+    posterior = logits.softmax(-1)
+    seen = set_means(posterior, sets, len(priors))
+    for table in (priors, seen):
+        error = prior_error(posterior, sets, table)
+        assert error.isfinite()
+        assert error >= 0
+    certain = one_hot(posterior.argmax(1), posterior.shape[1]).to(posterior)
+    assert prior_error(certain, sets, set_means(certain, sets, len(priors))) == 0
+
+
+def history(losses: Sequence[float | None]) -> list[dict[str, Any]]:
+    return [{"held_out_loss": loss} for loss in losses]
+
+
+def refines(method: FedULRefined, losses: Sequence[float | None]) -> bool:
+    """Whether the round after these is one of refinement."""
+    return method.coordinate(history(losses)) == {"refine": 1.0}
+
+
+def first_refinement(method: FedULRefined, losses: Sequence[float | None]) -> int | None:
+    """After how many rounds refinement starts; None if it does not within these."""
+    return next((n for n in range(len(losses) + 1) if refines(method, losses[:n])), None)
+
+
+FALLING = [2.0 - 0.05 * i for i in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("losses", "start"),
+    [
+        ([1.0] * 30, 6),
+        (FALLING, 20),
+        ([*FALLING[:9], *[FALLING[8]] * 20], 12),
+        ([*FALLING[:9], *[2.5] * 20], 12),
+        ([2.0, 1.0, *[1.5] * 5, 0.9, *[1.5] * 20], 6),
+        ([*FALLING[:9], FALLING[8] - 0.0080, *[1.7] * 20], 12),
+        ([*FALLING[:9], FALLING[8] - 0.0083, *[1.7] * 20], 13),
+        ([None] * 30, WITHOUT_HELD_OUT),
+    ],
+    ids=[
+        "level from the start",
+        "never level",
+        "level from round 9 on",
+        "rising from round 9 on",
+        "level for a while",
+        "a little lower in round 10",
+        "lower in round 10",
+        "nothing held out",
+    ],
+)
+def test_refinement_starts_when_three_rounds_bring_a_small_share_of_what_all_have_brought(
+    losses: list[float | None], start: int
+) -> None:
+    assert first_refinement(FedULRefined(), losses) == start
+
+
+@pytest.mark.parametrize(("earliest", "latest"), [(4, 20), (8, 20), (15, 15), (6, 7)])
+def test_refinement_starts_between_the_earliest_and_the_latest_round(earliest: int, latest: int) -> None:
+    method = FedULRefined(earliest=earliest, latest=latest)
+    assert first_refinement(method, [1.0] * 30) == earliest
+    assert first_refinement(method, FALLING) == latest
+
+
+@repeatable
+@given(st.lists(st.floats(0.5, 2.5), min_size=20, max_size=30), st.floats(0, 0.5))
+def test_refinement_that_has_started_goes_on(losses: list[float], level: float) -> None:
+    method = FedULRefined(level=level)
+    on = [refines(method, losses[:n]) for n in range(len(losses) + 1)]
+    assert on == sorted(on)
+    assert not on[5]
+    assert on[20]
+
+
+def test_without_trust_refinement_never_starts() -> None:
+    assert first_refinement(FedULRefined(trust=0), [1.0] * 30) is None
+
+
+def test_the_rounds_of_refinement_are_on_record() -> None:
+    lines = train("fedul-refined", option={"earliest": 2, "latest": 2}).history
+    assert ["refine" in line for line in lines] == [False, False, True, True]
+
+
+def kept_errors(folder: Path, rounds: int) -> dict[str, float]:
+    store = RunFolder(folder).client_store()
+    store.rewind(rounds)
+    return {name: store.read(name)["method/prior_error"].item() for name in NAMES}
+
+
+def test_the_error_of_the_priors_is_measured_once() -> None:
+    method, client = FedULRefined(), STUDY.federation.clients[0]
+    task = method.task(client, STUDY.federation)
+    measured = {"prior_error": torch.tensor(0.75, dtype=torch.float64)}
+    with torch.no_grad():
+        first, kept = method.begin_round(task, seeded_network(0), {"refine": 1.0}, {})
+        later, still = method.begin_round(task, seeded_network(0), {"refine": 1.0}, measured)
+    assert list(kept) == ["prior_error"]
+    assert still == measured
+    assert later.shared["trust"] < first.shared["trust"]
+
+
+def test_a_resumed_run_keeps_the_error_of_the_priors_and_ends_as_one_that_was_never_stopped(tmp_path: Path) -> None:
+    whole = train("fedul-refined", 5, AT_ONCE)
+    train("fedul-refined", 3, AT_ONCE, out=tmp_path)
+    before = kept_errors(tmp_path, 3)
+    resumed = train("fedul-refined", 5, AT_ONCE, out=tmp_path, resume=True)
+    assert kept_errors(tmp_path, 5) == before
+    assert resumed.weights_sha256 == whole.weights_sha256
+
+
+def test_no_label_is_used() -> None:
+    assert FedULRefined().labels_used(STUDY.federation) == 0
+    assert "truth" not in FedULRefined.__dataclass_fields__
