@@ -28,6 +28,8 @@ from fedul.methods.base import Kept, Method, Predict, Step, Task, predicted
 from fedul.methods.fedul import FedUL, log_loss
 
 SINKHORN_STEPS = 20
+DOUBT = 4
+"""How quickly trust falls with the error of the priors; priors of a population, with an error of 1, get a fifth."""
 WITHOUT_HELD_OUT = 10
 """Rounds of FedUL where no row is held out to tell when it levels off."""
 
@@ -43,7 +45,7 @@ class FedULRefined(Method):
     )
     earliest: int = option(6, "Rounds of FedUL at least.", low=1)
     latest: int = option(20, "Rounds of FedUL at most.", low=1)
-    trust: float = option(0.9, "Largest weight of the soft labels; at 0 this is fedul.", low=0, high=1)
+    trust: float = option(0.75, "Largest weight of the soft labels; at 0 this is fedul.", low=0, high=1)
     score: str = option("log", "Score of the predicted set, as --loss.", choices=("log", "brier", "authors"))
 
     def __post_init__(self) -> None:
@@ -87,7 +89,7 @@ class FedULRefined(Method):
         def targets(at: Tensor) -> Mapping[str, Tensor]:
             return {**task.targets(at), "soft": soft[at]}
 
-        trust = self.trust / (1 + 2 * kept["prior_error"])
+        trust = self.trust / (1 + DOUBT * kept["prior_error"])
         return replace(task, targets=targets, shared={**task.shared, "trust": trust}), kept
 
     def _start(self, history: Sequence[Mapping[str, Any]]) -> int:
