@@ -72,6 +72,8 @@ class RunFolder:
             raise InputError(f"{self.path}: has {state.round} rounds already; ask for at least as many with --rounds.")
         if state is not None:  # a kill may have come between the checkpoint and the figures
             self._write_metrics(state)
+        if state is None or state.round < config["training"]["rounds"]:
+            (self.path / "result.json").unlink(missing_ok=True)  # it tells of fewer rounds than there will be
         self._write_config(config)  # what a resumed run may change, such as the number of rounds, is on record too
         return state
 
@@ -123,9 +125,10 @@ class RunFolder:
         """Writes the classifier of the selected round."""
         classifier.save(self.path / "model")
 
-    def save_result(self, summary: Mapping[str, Any]) -> None:
+    def save_result(self, summary: Mapping[str, Any], seconds: float) -> None:
         """Writes what the run came to; its being there says that the run is finished."""
-        write_json(self.path / "result.json", {name: value for name, value in summary.items() if name != "run"})
+        figures = {name: value for name, value in summary.items() if name != "run"}
+        write_json(self.path / "result.json", {**figures, "seconds": round(seconds, 3)})
 
     def result(self) -> dict[str, Any] | None:
         """What a finished run came to; None if it is not finished."""

@@ -70,7 +70,6 @@ class Run:
             "calibration_error": self.calibration_error,
             "validation_loss": self.validation_loss,
             "labels_used": self.labels_used,
-            "seconds": round(sum(line["seconds"] for line in self.history), 3),
             "weights_sha256": self.weights_sha256,
         }
 
@@ -207,7 +206,7 @@ def _finish(parts: Parts, state: State, folder: RunFolder | None) -> Run:
     )
     if folder is not None:
         folder.save_classifier(classifier)
-        folder.save_result(run.summary())
+        folder.save_result(run.summary(), seconds=sum(line["seconds"] for line in state.history))
     return run
 
 

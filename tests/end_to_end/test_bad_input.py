@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -246,7 +247,7 @@ def name_another_format(path: Path) -> None:
 
 
 def name_a_later_version(path: Path) -> None:
-    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
+    path.write_text(re.sub(r'"version": \d+', '"version": 99', path.read_text()))
 
 
 def make_it_a_list(path: Path) -> None:
@@ -275,7 +276,7 @@ Damage = Callable[[Path], None]
         ("checkpoint/state.safetensors", replace_by_the_model, "not a checkpoint"),
         ("config.json", cut_in_half, "not a readable JSON file"),
         ("config.json", name_another_format, "not of a run of fedul"),
-        ("config.json", name_a_later_version, "written in format 2"),
+        ("config.json", name_a_later_version, "written in format 99"),
         ("config.json", make_it_a_list, "not of a run of fedul"),
         ("config.json", empty_its_sections, "config.json"),
     ],
@@ -294,7 +295,7 @@ def test_a_damaged_run_is_not_resumed(
         ("weights.safetensors", cut_in_half, "damaged or cut short"),
         ("classifier.json", cut_in_half, "not a readable JSON file"),
         ("classifier.json", name_another_format, "not a classifier of fedul"),
-        ("classifier.json", name_a_later_version, "written in format 2"),
+        ("classifier.json", name_a_later_version, "written in format 99"),
         ("classifier.json", swap_classes, "was altered"),
     ],
 )

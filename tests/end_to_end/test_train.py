@@ -30,13 +30,19 @@ def test_train_prints_exactly_one_json_document_that_sums_up_the_run(canonical: 
 
 def test_a_run_is_a_folder_of_known_files(canonical: tuple[Path, Outcome]) -> None:
     folder, _ = canonical
-    assert {path.name for path in folder.iterdir()} == {"config.json", "metrics.jsonl", "checkpoint", "model"}
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json",
+        "metrics.jsonl",
+        "checkpoint",
+        "model",
+        "result.json",
+    }
     assert leftovers(folder) == []
 
 
 def test_config_json_names_its_format_and_every_option(canonical: tuple[Path, Outcome]) -> None:
     stored = json.loads((canonical[0] / "config.json").read_text())
-    assert (stored["format"], stored["version"]) == ("fedul-run", 1)
+    assert (stored["format"], stored["version"]) == ("fedul-run", 2)
     assert set(stored["data"]) == {f.name for f in fields(DataConfig)} - {"data_dir"}
     assert set(stored["training"]) == {f.name for f in fields(TrainConfig)}
 
@@ -82,8 +88,8 @@ def test_every_option_has_the_same_effect_in_a_toml_file_as_on_the_command_line(
         "validation": 0.25,
         "test-prior": "natural",
         "seed": 7,
-        "method": "supervised",
-        "method-option": {"labels": 0.5},
+        "method": "fedul-refined",
+        "method-option": {"trust": 0.5},
         "algorithm": "fedavg",
         "algorithm-option": {},
         "model": "mlp",
@@ -95,6 +101,8 @@ def test_every_option_has_the_same_effect_in_a_toml_file_as_on_the_command_line(
         "learning-rate": 0.02,
         "momentum": 0.5,
         "l1": 1e-5,
+        "averaging": 0.3,
+        "loss": "brier",
         "augment": "rotate",
         "participation": 0.5,
         "select": "validation-error",
@@ -106,7 +114,7 @@ def test_every_option_has_the_same_effect_in_a_toml_file_as_on_the_command_line(
     spelled = {
         "sets": "--sets 12,12",
         "sets-overlap": "--sets-disjoint",
-        "method-option": "--method-option labels=0.5",
+        "method-option": "--method-option trust=0.5",
         "algorithm-option": "",
     }
     known = {f.name.replace("_", "-") for config in (DataConfig, TrainConfig) for f in fields(config)}
