@@ -186,6 +186,16 @@ def is_one_sentence(err: str) -> bool:
     return err.startswith("fedul: ") and err.endswith("\n") and err.count("\n") == 1 and "Traceback" not in err
 
 
+def refuses(fedul: Fedul, folder: Path, line: str, complaint: str) -> None:
+    """The command ends with code 2 and this complaint in one sentence, and leaves the folder as it was."""
+    before = contents(folder)
+    outcome = fedul(line)
+    assert is_one_sentence(outcome.err), outcome.err
+    assert complaint in outcome.err
+    assert (outcome.code, outcome.out) == (2, "")
+    assert contents(folder) == before
+
+
 def class_priors(sets: dict[str, int]) -> str:
     """A CSV of priors of the ten digits: in set m of a client, class m is eleven times as common as the others."""
     lines = [f"client,set,{','.join('0123456789')}"]

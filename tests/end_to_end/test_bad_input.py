@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .command import Fedul, class_priors, contents, is_one_sentence
+from .command import Fedul, class_priors, refuses
 
 
 class Trap:
@@ -18,15 +18,6 @@ class Trap:
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[str, str]]:
         return open, ("unpickled", "w")
-
-
-def refuses(fedul: Fedul, folder: Path, line: str, complaint: str) -> None:
-    before = contents(folder)
-    outcome = fedul(line)
-    assert is_one_sentence(outcome.err), outcome.err
-    assert complaint in outcome.err
-    assert (outcome.code, outcome.out) == (2, "")
-    assert contents(folder) == before
 
 
 @pytest.mark.parametrize(

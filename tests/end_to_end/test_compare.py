@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .command import Fedul, Outcome, Warm, contents, is_one_sentence, leftovers
+from .command import Fedul, Outcome, Warm, contents, leftovers, refuses
 
 SMALL = "--clients 3 --validation 0.6 --rounds 2 --model mlp --threads 1"
 COMPARE = f"compare --methods fedul,supervised:labels=0.1 --seeds 2 {SMALL} --out C"
@@ -182,15 +182,6 @@ def test_a_comparison_killed_half_way_goes_on_and_does_no_finished_run_again(
     assert without_time(outcome.document) == without_time(compared[1].document)
     assert {folder: written(tmp_path / folder) for folder in done} == before
     assert leftovers(tmp_path) == []
-
-
-def refuses(fedul: Fedul, folder: Path, line: str, complaint: str) -> None:
-    before = contents(folder)
-    outcome = fedul(line)
-    assert is_one_sentence(outcome.err), outcome.err
-    assert complaint in outcome.err
-    assert (outcome.code, outcome.out) == (2, "")
-    assert contents(folder) == before
 
 
 @pytest.mark.parametrize(

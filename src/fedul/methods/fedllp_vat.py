@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedul.config import check, option
+from fedul.config import option
 from fedul.federation import Federation, UnlabeledSets
-from fedul.methods.base import Kept, Method, Predict, Step, Task, statistics_kept
+from fedul.methods.base import Kept, Predict, Step, Task, statistics_kept
 from fedul.methods.fedllp import FedLLP
 
 PROBE = 1e-2
@@ -27,23 +27,15 @@ PROBE = 1e-2
 
 
 @dataclass(frozen=True)
-class FedLLPVAT(Method):
+class FedLLPVAT(FedLLP):
     """The proportion loss plus weight * KL(f(x) || f(x + r)), r the adversarial direction of a given norm."""
 
     weight: float = option(0.05, "Weight of the consistency term; at 0 this is fedllp.", low=0)
     norm: float = option(6.0, "Length of the perturbation.", low=0)
     ramp_rounds: int = option(12, "Rounds over which the weight grows to its full size.", low=0)
-    mean: str = option(
-        "full",
-        "Mean prediction: over the whole set, corrected in each step; or over the step's rows.",
-        choices=("full", "batch"),
-    )
-
-    def __post_init__(self) -> None:
-        check(self)
 
     def task(self, client: UnlabeledSets, federation: Federation) -> Task:
-        task = self._proportions().task(client, federation)
+        task = super().task(client, federation)
         if not self.weight:
             return task
 
@@ -60,20 +52,19 @@ class FedLLPVAT(Method):
         return {"consistency": self.weight * math.exp(-5 * missing**2)}
 
     def looks(self, directive: Mapping[str, float]) -> bool:
-        return self._proportions().looks(directive) or bool(self.weight)
+        return super().looks(directive) or bool(self.weight)
 
     def begin_round(
         self, task: Task, predict: Predict, directive: Mapping[str, float], kept: Kept
     ) -> tuple[Task, Kept]:
-        proportions = self._proportions()
-        if proportions.looks(directive):
-            task, kept = proportions.begin_round(task, predict, directive, kept)
+        if super().looks(directive):
+            task, kept = super().begin_round(task, predict, directive, kept)
         weight = task.shared["offset"].new_tensor(directive.get("consistency", 0.0))
         return replace(task, shared={**task.shared, "consistency": weight}), kept
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         logits = predict(step.inputs)
-        loss = self._proportions().proportion_loss(logits, step)
+        loss = self.proportion_loss(logits, step)
         if self.weight:
             loss = loss + step.shared["consistency"] * self.consistency(predict, step, logits)
         return loss
@@ -87,9 +78,6 @@ class FedLLPVAT(Method):
             (gradient,) = torch.autograd.grad(distance, changed)
             perturbed = predict(step.inputs + self.norm * _unit(gradient))
         return step.mean(_divergence(clean, perturbed))
-
-    def _proportions(self) -> FedLLP:
-        return FedLLP(mean=self.mean)
 
 
 def _divergence(clean: Tensor, logits: Tensor) -> Tensor:
