@@ -36,7 +36,8 @@ PARTS: dict[str, list[dict[str, Any]]] = {
     "drawn": [{"prior_source": "drawn"}],
 }
 EVERYBODY = contestants(CompareConfig().methods, "fedavg")
-PAIR = contestants("fedul,fedul-refined", "fedavg")
+TWO = "fedul, fedul-refined"
+PAIR = contestants(TWO, "fedavg")
 RIVALS = ("fedpl", "fedllp", "fedllp-vat")
 
 
@@ -59,9 +60,9 @@ class Silent(Quiet):
 def run_cell(cell: str, change: dict[str, Any], seeds: int, out: Path) -> None:
     sets, recipe, split = cell.split("-")
     data = DataConfig(sets=(int(sets),), prior_recipe=recipe, split=split, **change)
-    entrants = PAIR if change else EVERYBODY
+    compared = CompareConfig(seeds=seeds, out=str(out), resume=True, **({"methods": TWO} if change else {}))
     try:
-        compare(data, TrainConfig(threads=1), entrants, seeds, out, Lines(), resume=True)
+        compare(data, TrainConfig(threads=1), compared, out, Lines())
     except InputError as problem:
         print(f"  not possible: {problem}", flush=True)
 

@@ -57,8 +57,8 @@ def test_the_usual_contestants_are_every_method() -> None:
     [
         ("fedull", "fedavg", "unknown method 'fedull': did you mean 'fedul'?"),
         ("fedul", "fedporx", "unknown algorithm 'fedporx': did you mean 'fedprox'?"),
-        ("fedul,fedul", "fedavg", "methods: one is named twice"),
-        ("supervised:labels=0.1,supervised:labels=1e-1", "fedavg", "methods: one is named twice"),
+        ("fedul,fedul", "fedavg", "methods: 'fedul' is named twice"),
+        ("supervised:labels=0.1,supervised:labels=1e-1", "fedavg", "methods: 'supervised labels=0.1' is named twice"),
         ("", "fedavg", "methods: names none; give one or more of fedul"),
         (" ,, ", "fedavg", "methods: names none"),
         ("fedul", ",", "algorithms: names none; give one or more of fedavg"),
@@ -159,7 +159,8 @@ def compared(out: Path, methods: str, seeds: int = 1, **options: Any) -> tuple[l
     witness = Witness()
     data = DataConfig(clients=2, sets=(10,), validation=0.6, seed=options.pop("seed", 0))
     training = TrainConfig(rounds=options.pop("rounds", 1), batch_size=256, model="linear", threads=1)
-    return compare(data, training, contestants(methods, "fedavg"), seeds, out, witness, **options), witness
+    compared = CompareConfig(methods=methods, seeds=seeds, out=str(out), **options)
+    return compare(data, training, compared, out, witness), witness
 
 
 def test_runs_are_numbered_seed_by_seed_from_the_seed_of_the_data(tmp_path: Path) -> None:

@@ -211,3 +211,13 @@ def test_the_classifier_is_found_in_a_run_and_in_a_bare_model_folder(run: RunFol
 def test_a_folder_without_a_classifier_is_refused(run: RunFolder) -> None:
     with pytest.raises(InputError, match="no classifier in it; give the folder of a finished run"):
         run.load_classifier()
+
+
+def test_the_checkpoint_of_another_run_is_refused(run: RunFolder, tmp_path: Path) -> None:
+    other = RunFolder(tmp_path / "other")
+    other.open(with_training(seed=1), resume=False)
+    other.save_state(state())
+    target = run.path / "checkpoint" / "state.safetensors"
+    target.write_bytes((other.path / "checkpoint" / "state.safetensors").read_bytes())
+    with pytest.raises(InputError, match="is the checkpoint of another run"):
+        RunFolder(run.path).open(CONFIG, resume=True)

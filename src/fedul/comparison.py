@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedul.algorithms import ALGORITHMS
-from fedul.config import DataConfig, TrainConfig, name_values, plain
+from fedul.config import CompareConfig, DataConfig, TrainConfig, name_values, plain
 from fedul.data.study import load_config
 from fedul.errors import InputError, unknown
 from fedul.federation import Study
 from fedul.files import read_json, write_json
 from fedul.methods import METHODS
 from fedul.rounds import Reporter
-from fedul.runs import MAY_CHANGE, RunFolder, first_difference
+from fedul.runs import RunFolder, first_difference
 from fedul.training import check_run, train
 
 FORMAT = "fedul-comparison"
@@ -67,8 +67,9 @@ def contestants(methods: str, algorithms: str) -> list[Contestant]:
     """
     methods_given, algorithms_given = _named("methods", methods, METHODS), _named("algorithms", algorithms, ALGORITHMS)
     made = [Contestant(m, a, dict(mo), dict(ao)) for a, ao in algorithms_given for m, mo in methods_given]
-    if len({c.folder for c in made}) < len(made):
-        raise InputError("methods: one is named twice; name each once, or give it other settings.")
+    seen = [contestant.folder for contestant in made]
+    if twice := [c for c in made if seen.count(c.folder) > 1]:
+        raise InputError(f"methods: '{twice[0].title}' is named twice; name it once, or give it other settings.")
     return made
 
 
@@ -136,17 +137,21 @@ class Watcher(Protocol):
 def compare(
     data: DataConfig,
     training: TrainConfig,
-    entrants: Sequence[Contestant],
-    seeds: int,
+    compared: CompareConfig,
     out: Path,
     watcher: Watcher,
-    *,
-    resume: bool = False,
-    force: bool = False,
 ) -> list[Result]:
     """Runs what is not there yet, and compares. Seeds count from the one in `data`."""
+    entrants, seeds, force = contestants(compared.methods, compared.algorithms), compared.seeds, compared.force
     first = _checked(data, training, entrants, force=force)
-    _open(out, data, training, resume=resume)
+    asked = {name: getattr(compared, name) for name in ("methods", "algorithms", "seeds")}
+    chosen_there = ("method", "method_option", "algorithm", "algorithm_option", "seed")
+    record = {
+        "data": {key: value for key, value in plain(data).items() if key != "data_dir"},
+        "training": {key: value for key, value in plain(training).items() if key not in chosen_there},
+        "compared": asked,
+    }
+    _open(out, record, resume=compared.resume)
     outcomes: dict[str, list[Outcome]] = {contestant.folder: [] for contestant in entrants}
     # Seed by seed, so that a comparison that is stopped half-way has as many seeds of everybody.
     for seed in range(data.seed, data.seed + seeds):
@@ -156,7 +161,7 @@ def compare(
             if not _finished(folder, training.rounds):
                 if study is None:
                     study = load_config(replace(data, seed=seed))
-                title = f"{contestant.title}, seed {seed}"
+                title = contestant.title if seeds == 1 else f"{contestant.title}, seed {seed}"
                 at = (seed - data.seed) * len(entrants) + number + 1
                 with watcher.run(at, seeds * len(entrants), title) as reporter:
                     _train(study, replace(training, seed=seed), contestant, folder, reporter, force=force)
@@ -208,31 +213,37 @@ Outcome = tuple[dict[str, Any], list[dict[str, Any]]]
 """What a run came to, and the figures of its rounds."""
 
 
-def _open(out: Path, data: DataConfig, training: TrainConfig, *, resume: bool) -> None:
+def stored_options(out: Path) -> dict[str, Any]:
+    """What the comparison in a folder was asked for, by name; nothing if there is none yet."""
+    file = out / "comparison.json"
+    if not file.exists():
+        return {}
+    stored = read_json(file)
+    good = isinstance(stored, dict) and (stored.get("format"), stored.get("version")) == (FORMAT, VERSION)
+    if not good or not all(isinstance(stored.get(section), dict) for section in ("data", "training", "compared")):
+        raise InputError(f"{file}: is not of a comparison of this fedul; choose another --out.")
+    return {**stored["data"], **stored["training"], **stored["compared"]}
+
+
+def _open(out: Path, record: dict[str, Any], *, resume: bool) -> None:
     """Makes the folder ready; one that holds something else is refused, and nothing in it is touched."""
     file = out / "comparison.json"
-    leave_out = ("method", "method_option", "algorithm", "algorithm_option", "seed", *MAY_CHANGE)
-    record = {
-        "format": FORMAT,
-        "version": VERSION,
-        "data": {k: v for k, v in plain(data).items() if k not in MAY_CHANGE},
-        "training": {k: v for k, v in plain(training).items() if k not in leave_out},
-    }
-    if not file.exists():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise InputError(f"{out}: exists already and is not a comparison of fedul; choose another --out.")
-        write_json(file, record)
-        return
-    stored = read_json(file)
-    if not isinstance(stored, dict) or stored.get("format") != FORMAT or stored.get("version") != VERSION:
-        raise InputError(f"{file}: is not of a comparison of this fedul; choose another --out.")
-    difference = first_difference(stored, record)
-    if difference:
-        raise InputError(f"{out}: holds a different comparison ({difference}); choose another --out.")
-    if not resume:
-        raise InputError(
-            f"{out}: already holds this comparison; add --resume to go on with it, or choose another --out."
-        )
+    stored = stored_options(out)
+    if not stored and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out}: exists already and is not a comparison of fedul; choose another --out.")
+    if stored:
+        sections = {"asked": {**record["data"], **record["training"]}}
+        difference = first_difference({"asked": {key: stored.get(key) for key in sections["asked"]}}, sections)
+        if difference:
+            raise InputError(f"{out}: holds a different comparison ({difference}); choose another --out.")
+        done = stored["rounds"]
+        if record["training"]["rounds"] < done:
+            raise InputError(f"{out}: has {done} rounds already; ask for at least as many with --rounds.")
+        if not resume:
+            raise InputError(
+                f"{out}: already holds this comparison; add --resume to go on with it, or choose another --out."
+            )
+    write_json(file, {"format": FORMAT, "version": VERSION, **record})
 
 
 def _finished(folder: RunFolder, rounds: int) -> bool:

@@ -80,6 +80,8 @@ def name_values(value: Any) -> dict[str, Any]:
         name, equals, setting = str(text).partition("=")
         if not equals or not name:
             raise ValueError("NAME=VALUE")
+        if name.strip() in pairs:
+            raise ValueError(f"one value for {name.strip()}")
         try:
             pairs[name.strip()] = float(setting) if "." in setting or "e" in setting.lower() else int(setting)
         except ValueError:
@@ -206,7 +208,7 @@ class CompareConfig:
     """What `fedul compare` compares, and where it goes."""
 
     methods: str = option(
-        "fedul,fedul-refined,fedpl,fedllp,fedllp-vat,supervised,supervised:labels=0.1",
+        "fedul, fedul-refined, fedpl, fedllp, fedllp-vat, supervised, supervised:labels=0.1",
         "Methods, separated by commas; a setting follows after a colon (supervised:labels=0.1).",
     )
     algorithms: str = option("fedavg", "Algorithms, separated by commas (fedavg,fedprox:mu=0.1).")
@@ -244,6 +246,15 @@ def make(kind: type[C], values: Mapping[str, Any], *, what: str = "option") -> C
         if name not in known:
             raise unknown(what, name, known)
     return kind(**plain)
+
+
+def make_part(kind: type[C], values: Mapping[str, Any], owner: str) -> C:
+    """The same for the settings of a method or an algorithm; what is refused is told with its owner."""
+    try:
+        return make(kind, values, what=f"option of {owner}")
+    except InputError as problem:
+        text = str(problem)
+        raise InputError(text if owner in text else f"{owner}: {text}") from None
 
 
 def check(config: Any) -> None:

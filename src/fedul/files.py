@@ -59,7 +59,7 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file.") from None
     except (OSError, ValueError) as problem:
-        raise InputError(f"{path}: not a readable JSON file ({problem}).") from None
+        raise InputError(f"{path}: not a readable JSON file ({problem}); restore a copy of it.") from None
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -110,13 +110,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         untouched = _padded_with_blanks(path)
     except (SafetensorError, OSError) as problem:
-        raise InputError(f"{path}: damaged or cut short ({problem}); delete it or restore a copy.") from None
+        raise InputError(f"{path}: damaged or cut short ({problem}); restore a copy of it.") from None
     sealed = header.get("sealed", "")
     digest, notes = sealed[:64], sealed[64:]
     if digest != _digest(notes, tensors) or not untouched:
-        raise InputError(
-            f"{path}: altered since it was written (its digest does not match); delete it or restore a copy."
-        )
+        raise InputError(f"{path}: altered since it was written (its digest does not match); restore a copy of it.")
     return tensors, json.loads(notes)
 
 

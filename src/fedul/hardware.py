@@ -19,7 +19,7 @@ def device_named(name: str) -> torch.device:
         device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
         torch.ones(1, device=device).item()  # a device that only pretends to compute fails here
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise InputError(f"device: '{name}' is not there; use auto, cpu or cuda.") from None
+        raise InputError(f"device: '{name}' is not there; use auto or cpu.") from None
     return device
 
 

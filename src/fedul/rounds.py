@@ -67,7 +67,7 @@ def run_rounds(
             for group in (state.weights, state.server, state.averaged, state.selected)
         )
         state = replace(state, weights=weights, server=server, averaged=averaged, selected=selected)
-    parts.store.rewind(state.round)
+    parts.store.rewind(state.round, state.kept)
     for line in state.history:
         reporter.round(line, config.rounds)
     names = sorted(client.name for client in parts.federation.clients)
@@ -78,7 +78,7 @@ def run_rounds(
         every, last = config.checkpoint_every, state.round == config.rounds
         due = state.round % every == 0 if every else time.monotonic() - written > CHECKPOINT_SECONDS
         if folder is not None and (due or last):
-            folder.save_state(state)
+            folder.save_state(replace(state, kept=parts.store.versions()))
             parts.store.checkpointed(state.round)
             written = time.monotonic()
     return state

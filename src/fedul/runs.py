@@ -6,9 +6,10 @@ Every file is whole or not there, so a run that is killed at any moment can be r
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class State:
     best_score: float  # the lowest so far of what rounds are selected by
     best_margin: float  # how far above it a later round may be and still be taken for as good
     history: Sequence[Mapping[str, Any]]
+    kept: Mapping[str, int] = field(default_factory=dict)  # of which round what is kept per client is
 
 
 class RunFolder:
@@ -46,6 +48,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._run = ""  # what tells this run from others
 
     def open(self, config: Mapping[str, Any], *, resume: bool) -> State | None:
         """Makes the folder ready for this run and returns the state to go on from, if there is one.
@@ -55,6 +58,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path}: is a file; --out takes a folder.")
         stored = self.stored_config()
+        self._run = _identity(config)
         if stored is None:
             remove_leftovers(self.path)
             self._write_config(config)
@@ -108,6 +112,8 @@ class RunFolder:
             groups["selected"] = state.selected
         tensors = {f"{part}/{name}": tensor for part, group in groups.items() for name, tensor in group.items()}
         notes = {
+            "run": self._run,
+            "kept": dict(state.kept),
             "round": state.round,
             "selected_round": state.selected_round,
             "best_score": state.best_score,
@@ -170,6 +176,8 @@ class RunFolder:
         groups: dict[str, dict[str, Tensor]] = {"weights": {}, "server": {}, "averaged": {}, "selected": {}}
         if "history" not in notes or any(name.partition("/")[0] not in groups for name in tensors):
             raise InputError(f"{file}: not a checkpoint of a run; delete it or restore a copy.")
+        if notes.get("run") != self._run:
+            raise InputError(f"{file}: is the checkpoint of another run; restore this run's own.")
         for name, tensor in tensors.items():
             part, _, rest = name.partition("/")
             groups[part][rest] = tensor
@@ -184,7 +192,20 @@ class RunFolder:
             notes["best_score"],
             notes["best_margin"],
             notes["history"],
+            notes["kept"],
         )
+
+
+def _identity(config: Mapping[str, Any]) -> str:
+    """A digest of all that makes a run what it is."""
+    sections = {
+        name: {key: value for key, value in section.items() if key not in MAY_CHANGE}
+        if isinstance(section, Mapping)
+        else section
+        for name, section in config.items()
+        if name != "software"
+    }
+    return hashlib.sha256(json.dumps(sections, sort_keys=True).encode()).hexdigest()
 
 
 def first_difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -127,7 +127,7 @@ def _remarks(parts: Parts, config: TrainConfig, *, force: bool) -> list[str]:
             raise
         found = [str(problem).partition(";")[0] + "."]
     clients = participants(len(parts.federation.clients), config)
-    return found + parts.algorithm.remarks(weights_of(parts.module), clients)
+    return found + parts.method.remarks(config.rounds) + parts.algorithm.remarks(weights_of(parts.module), clients)
 
 
 def _put_together(

@@ -107,14 +107,15 @@ def test_without_json_a_table_is_printed_with_methods_without_labels_first(compa
     turned = COMPARE.replace("fedul,supervised:labels=0.1", "supervised:labels=0.1,fedul")
     outcome = fedul(f"{turned} --resume")
     assert (outcome.code, outcome.err) == (0, "")
-    rows = [line for line in outcome.out.splitlines() if "%" in line and "│" in line]
-    assert [row.split("│")[1].strip() for row in rows] == ["fedul", "supervised labels=0.1"]
-    assert "test error (std)" in outcome.out
+    rows = [line.split("  ")[1] for line in outcome.out.splitlines() if "(" in line and "." in line][:2]
+    assert rows == ["fedul", "supervised labels=0.1"]
+    assert "error % (std)" in outcome.out
     assert "paired t-test" in outcome.out
     assert "comparison C; plot C/error-by-round.svg" in outcome.out
 
 
 def test_table_and_plot_go_where_they_are_asked_to(comparison: Path, fedul: Fedul, tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
     outcome = fedul(f"{COMPARE} --resume --csv tables/all.csv --plot x.png --json")
     assert (outcome.document["csv"], outcome.document["plot"]) == ("tables/all.csv", "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
@@ -205,7 +206,7 @@ def test_a_comparison_that_does_not_fit_the_folder_is_refused(
     ("line", "complaint"),
     [
         ("--methods fedull", "unknown method 'fedull': did you mean 'fedul'?"),
-        ("--methods fedul,fedul", "one is named twice"),
+        ("--methods fedul,fedul", "'fedul' is named twice"),
         ("--methods fedul:x", "methods: expected NAME or NAME:NAME=VALUE, got 'fedul:x'"),
         ("--methods ''", "methods: expected text"),
         ("--methods ,", "methods: names none"),
@@ -213,6 +214,12 @@ def test_a_comparison_that_does_not_fit_the_folder_is_refused(
         ("--seeds 0", "seeds: must be at least 1"),
         ("--plot x.gif", "plot: 'x.gif' is neither .svg nor .png"),
         ("--csv .", "csv: '.' is a folder"),
+        ("--csv none/all.csv", "csv: there is no folder 'none'; make it"),
+        ("--out C --csv C/comparison.json", "belongs to the comparison itself"),
+        ("--out C --plot C/runs/x.svg", "belongs to the comparison itself"),
+        ("--csv x.svg --plot x.svg", "csv and plot: both are 'x.svg'"),
+        ("--methods fedul:score=log:score=brier", "methods: expected NAME or NAME:one value for score"),
+        ("--methods fedul:score=brier --loss log", "but the method's score is 'brier'; give one of them"),
         ("--resume", "--resume needs --out"),
         ("--method fedul", "--method"),
         ("--split nonsense", "iid, noniid, noniid-text"),
@@ -288,7 +295,8 @@ def test_a_loss_that_the_method_does_not_have_is_refused(fedul: Fedul, tmp_path:
 @pytest.mark.parametrize("method", ["fedul-refined", "fedpl", "fedllp", "fedllp-vat"])
 def test_every_method_can_be_trained_by_name(fedul: Fedul, tmp_path: Path, method: str) -> None:
     outcome = fedul(f"train --method {method} {SMALL} --out RUN --json")
-    assert (outcome.code, outcome.err) == (0, "")
+    told = "note: fedul-refined: in 2 rounds refinement does not start, so that this is fedul.\n"
+    assert (outcome.code, outcome.err) == (0, told if method == "fedul-refined" else "")
     assert outcome.document["labels_used"] == 0
     assert json.loads((tmp_path / "RUN/config.json").read_text())["training"]["method"] == method
 
@@ -299,3 +307,27 @@ def test_a_setting_of_a_method_can_be_given_by_name(fedul: Fedul, tmp_path: Path
     assert outcome.code == 0
     lines = [json.loads(line) for line in (tmp_path / "RUN/metrics.jsonl").read_text().splitlines()]
     assert ["refine" in line for line in lines] == [False, True]
+
+
+def test_resume_alone_goes_on_with_what_was_asked_for(comparison: Path, fedul: Fedul) -> None:
+    whole = fedul(f"{COMPARE} --resume --json").document
+    assert without_time(fedul("compare --out C --resume --json").document) == without_time(whole)
+
+
+@pytest.mark.parametrize("key", ["method", "algorithm", "method-option"])
+def test_what_a_comparison_chooses_itself_is_no_key_of_its_file(fedul: Fedul, tmp_path: Path, key: str) -> None:
+    (tmp_path / "options.toml").write_text(f'{key} = "fedul"\n')
+    refuses(fedul, tmp_path, "compare --config options.toml", f"unknown key in options.toml '{key}'")
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "setting"), [("methods", "fedul-refined", "trust"), ("algorithms", "fedprox", "mu")]
+)
+def test_methods_and_algorithms_are_listed_with_their_settings(
+    fedul: Fedul, command: str, name: str, setting: str
+) -> None:
+    listed = fedul(f"{command} --json").document[command]
+    assert setting in listed[name]["settings"]
+    printed = fedul(command)
+    assert printed.code == 0
+    assert all(known in printed.out for known in listed)

@@ -196,5 +196,14 @@ def test_the_file_of_another_client_is_refused(tmp_path: Path, store: OnDisk) ->
     store.write("south", 1, kept(2))
     (south,) = set(files(tmp_path)) - {north}
     north.write_bytes(south.read_bytes())
-    with pytest.raises(InputError, match="is not of client 'north'; delete it or restore a copy"):
+    with pytest.raises(InputError, match="is not of client 'north'; restore a copy"):
         store.read("north")
+
+
+def test_what_a_checkpoint_rests_on_must_be_there(tmp_path: Path, store: OnDisk) -> None:
+    store.write("north", 1, kept(1))
+    versions = store.versions()
+    (north,) = files(tmp_path)
+    north.unlink()
+    with pytest.raises(InputError, match="is missing, and the checkpoint rests on it; restore a copy"):
+        store.rewind(1, versions)

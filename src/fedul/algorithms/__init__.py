@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedul.config import make
+from fedul.config import make_part
 from fedul.errors import unknown
 
 if TYPE_CHECKING:
@@ -31,5 +31,5 @@ def make_algorithm(name: str, options: Mapping[str, Any]) -> Algorithm:
     if name not in ALGORITHMS:
         raise unknown("algorithm", name, ALGORITHMS)
     module, _, kind = ALGORITHMS[name].partition(":")
-    algorithm: Algorithm = make(getattr(import_module(module), kind), options, what=f"option of algorithm {name}")
+    algorithm: Algorithm = make_part(getattr(import_module(module), kind), options, f"algorithm {name}")
     return algorithm

@@ -9,7 +9,7 @@ import traceback
 import typer
 
 from fedul import __version__
-from fedul.cli import compare, datasets, demo, predict, train
+from fedul.cli import compare, datasets, demo, listing, predict, train
 from fedul.errors import FedulError
 
 app = typer.Typer(
@@ -29,6 +29,8 @@ app.command(
     "compare", epilog="Example:  fedul compare --data digits --methods fedul,fedllp --seeds 3 --out COMPARISON"
 )(compare.compare)
 app.command("predict", epilog="Example:  fedul predict RUN images.npy --out predictions.csv")(predict.predict)
+app.command("methods")(listing.methods)
+app.command("algorithms")(listing.algorithms)
 app.add_typer(datasets.app, name="datasets")
 
 

@@ -30,11 +30,10 @@ def demo(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: exists already; choose another --out.")
 
-    from fedul.comparison import compare, contestants
+    from fedul.comparison import compare
 
-    entrants = contestants(CompareConfig().methods, CompareConfig().algorithms)
     data, training = DataConfig(data="digits", clients=5, sets=(10,), seed=seed), TrainConfig(rounds=rounds, seed=seed)
-    results = compare(data, training, entrants, 1, folder, show.Runs())
+    results = compare(data, training, CompareConfig(seeds=1), folder, show.Runs())
     if json:
         show.print_json(
             {
@@ -52,9 +51,7 @@ def demo(
         )
         return
     _show(results)
-    show.out.print(
-        f"runs: [bold]{escape(str(folder))}[/]; more seeds, plots and tests: fedul compare --help", soft_wrap=True
-    )
+    show.out.print(f"runs: [bold]{escape(str(folder))}[/]; more seeds and plots: fedul compare", soft_wrap=True)
 
 
 def _show(results: Sequence[Result]) -> None:
@@ -69,8 +66,10 @@ def _show(results: Sequence[Result]) -> None:
         cells = [result.contestant.title, f"{result.labels_used:,}", f"{result.mean:.2%}", bar.split("  ")[-1].strip()]
         table.add_row(*cells, end_section=i == last)
     show.out.print(table)
+    errors = {result.contestant.title: result.mean for result in results}
+    close = errors["fedul"] < 1.5 * errors["supervised"]
     show.out.print(
         "What was just shown (with the round chosen without labels): clients that know only how common each digit "
-        "is in each of their piles of images trained one classifier together, and it comes close to the one "
-        "trained with every label."
+        "is in each of their piles of images trained one classifier together"
+        + (", and it comes close to the one trained with every label." if close else ".")
     )

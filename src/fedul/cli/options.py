@@ -68,9 +68,14 @@ def _annotation(f: Field[Any], hint: Any, panel: str) -> Any:
     return Annotated[kind | None, option]
 
 
-def merged(settings: Mapping[str, Any], config_file: str | None, configs: tuple[type[Any], ...]) -> dict[str, Any]:
+def merged(
+    settings: Mapping[str, Any],
+    config_file: str | None,
+    configs: tuple[type[Any], ...],
+    leave_out: tuple[str, ...] = (),
+) -> dict[str, Any]:
     """All settings by name: flags win over the file; unknown names in the file are refused."""
-    known = {f.name for config in configs for f in fields(config)}
+    known = {f.name for config in configs for f in fields(config)} - set(leave_out)
     from_file = {
         name.replace("-", "_"): value for name, value in ({} if config_file is None else read_toml(config_file)).items()
     }

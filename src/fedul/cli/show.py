@@ -30,9 +30,13 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 class Rounds:
-    """A reporter for training: a bar with round, loss, held-out loss and time left."""
+    """A reporter for training: a bar with round, loss, held-out loss and time left.
 
-    def __init__(self, title: str) -> None:
+    As one of many runs it shows the error and the time left for `all` of them, to fit into 80 columns.
+    """
+
+    def __init__(self, title: str, all_left: str | None = None) -> None:
+        self._all_left = all_left
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=10),  # so that all of it fits into 80 columns
@@ -65,6 +69,9 @@ class Rounds:
         if not err.is_terminal and time.monotonic() - self._told > PLAIN_SECONDS:
             err.print(f"round {figures['round']} of {rounds}: {text}", soft_wrap=True)
             self._told = time.monotonic()
+        if self._all_left is not None:
+            text = f"{figures['test_error']:.2%}" if "test_error" in figures else ""
+            text += f" (all: {self._all_left})" if self._all_left else ""
         self._progress.update(self._task, completed=figures["round"], total=rounds, figures=text)
 
 
@@ -81,11 +88,11 @@ class Runs:
         left = ""
         if self._done:
             seconds = round(sum(self._done) / len(self._done) * (total - number + 1))
-            left = f", {timedelta(seconds=seconds)} left"
+            left = str(timedelta(seconds=seconds))
         if not err.is_terminal and started - self._told > PLAIN_SECONDS:
             self._told = started
-            err.print(f"run {number} of {total}{left}: {escape(title)}", soft_wrap=True)
-        with Rounds(f"{number}/{total} {title}") as reporter:
+            err.print(f"run {number} of {total}{left and f', {left} left'}: {escape(title)}", soft_wrap=True)
+        with Rounds(f"{number}/{total} {title}", all_left=left) as reporter:
             yield reporter
         self._done.append(time.monotonic() - started)
 

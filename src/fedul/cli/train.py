@@ -45,7 +45,7 @@ def train(
         return
     show.out.print(
         f"test error [bold]{run.test_error:.2%}[/] (round {run.selected_round} of {len(run.history)}, "
-        f"chosen by {training.select}; labels used in training: {run.labels_used})"
+        f"chosen by {training.select}; labels used: {run.labels_used})"
     )
     place = escape(str(folder))
     show.out.print(f"run folder [bold]{place}[/]; classify new rows with: fedul predict {place} FILE", soft_wrap=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -30,8 +31,15 @@ class ClientStore(Protocol):
         """Keeps something, in place of what was kept before."""
         ...
 
-    def rewind(self, round_number: int) -> None:
-        """Forgets what is later than this round, from whose checkpoint the run goes on."""
+    def rewind(self, round_number: int, versions: Mapping[str, int] | None = None) -> None:
+        """Forgets what is later than this round, from whose checkpoint the run goes on.
+
+        `versions` is what `versions` returned when that checkpoint was written; what is missing is refused.
+        """
+        ...
+
+    def versions(self) -> Mapping[str, int]:
+        """Of which round is what is kept, by a key for each client that keeps something."""
         ...
 
     def checkpointed(self, round_number: int) -> None:
@@ -52,8 +60,11 @@ class InMemory:
         if kept:
             self._kept[client] = kept
 
-    def rewind(self, round_number: int) -> None:
+    def rewind(self, round_number: int, versions: Mapping[str, int] | None = None) -> None:
         self._kept.clear()
+
+    def versions(self) -> Mapping[str, int]:
+        return {}
 
     def checkpointed(self, round_number: int) -> None:
         pass
@@ -66,7 +77,7 @@ class OnDisk:
         self._folder, self._safe = folder, 0
         self._rounds: dict[str, list[int]] = {}
 
-    def rewind(self, round_number: int) -> None:
+    def rewind(self, round_number: int, versions: Mapping[str, int] | None = None) -> None:
         self._safe = round_number
         self._rounds.clear()
         for file in self._folder.glob("*@*.safetensors"):
@@ -75,6 +86,15 @@ class OnDisk:
                 self._rounds.setdefault(key, []).append(int(number))
             else:
                 _delete(file)
+        for key, needed in (versions or {}).items():
+            if needed not in self._rounds.get(key, []):
+                raise InputError(
+                    f"{self._file(key, needed)}: is missing, and the checkpoint rests on it; "
+                    "restore a copy, or start the run anew in another --out."
+                )
+
+    def versions(self) -> Mapping[str, int]:
+        return {key: max(rounds) for key, rounds in self._rounds.items()}
 
     def read(self, client: str) -> Kept:
         key = _key(client)
@@ -83,7 +103,7 @@ class OnDisk:
         file = self._file(key, max(self._rounds[key]))
         kept, notes = read_tensors(file)
         if notes.get("client") != client:
-            raise InputError(f"{file}: is not of client '{client}'; delete it or restore a copy.")
+            raise InputError(f"{file}: is not of client '{client}'; restore a copy, or start the run anew.")
         return kept
 
     def write(self, client: str, round_number: int, kept: Kept) -> None:

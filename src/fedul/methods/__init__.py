@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedul.config import make
+from fedul.config import make_part
 from fedul.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -35,9 +35,11 @@ def make_method(
     names = {f.name for f in fields(method_class)}
     if loss is not None:
         if "score" not in names:
-            raise InputError(f"loss: '{loss}' is a loss of method fedul; method {name} has its own.")
+            raise InputError(f"loss: '{loss}' is a loss of fedul and fedul-refined; method {name} has its own.")
+        if options.get("score", loss) != loss:
+            raise InputError(f"loss: '{loss}', but the method's score is '{options['score']}'; give one of them.")
         options = {**options, "score": loss}
-    method: Any = make(method_class, options, what=f"option of method {name}")
+    method: Any = make_part(method_class, options, f"method {name}")
     extra: dict[str, Any] = {"truth": truth, "seed": seed}
     made: Method = replace(method, **{key: value for key, value in extra.items() if key in names})
     return made

@@ -136,6 +136,10 @@ class Method(ABC):
         """How many rows' labels it looks at; 0 for all but the supervised one."""
         return 0
 
+    def remarks(self, rounds: int) -> list[str]:
+        """What a user should know of this method in a run of so many rounds, in sentences."""
+        return []
+
     def coordinate(self, history: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
         """What the coordinator tells every client in the next round, from the figures of the rounds so far."""
         return {}

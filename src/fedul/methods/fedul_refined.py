@@ -68,6 +68,11 @@ class FedULRefined(Method):
         agreement = torch.where(soft > 0, soft * log_posterior, torch.zeros_like(soft)).sum(-1)
         return step.mean((1 - trust) * log_loss(logits, step) - trust * agreement)
 
+    def remarks(self, rounds: int) -> list[str]:
+        if rounds > min(max(self.earliest, 4), self.latest):
+            return []
+        return [f"fedul-refined: in {rounds} rounds refinement does not start, so that this is fedul."]
+
     def coordinate(self, history: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
         return {"refine": 1.0} if self.trust and len(history) >= self._start(history) else {}
 

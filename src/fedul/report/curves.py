@@ -23,6 +23,7 @@ def draw_errors(results: Sequence[Result], path: Path, title: str) -> None:
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     with matplotlib.rc_context({"svg.hashsalt": "fedul", "svg.fonttype": "none"}):  # equal runs, equal files
         figure = Figure(figsize=(8, 5), layout="constrained")
@@ -41,6 +42,7 @@ def draw_errors(results: Sequence[Result], path: Path, title: str) -> None:
         axes.set(xlabel="round", ylabel="test error (%)", title=title, yscale="log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3, which="both")
         if axes.get_legend_handles_labels()[0]:  # nothing was measured with --evaluate-every 0
             axes.legend(frameon=False, fontsize="small")
