@@ -31,6 +31,7 @@ def digits() -> Study:
     return fedul.load("digits", clients=3, sets=10, validation=0.7)
 
 
+@pytest.mark.filterwarnings("ignore:fedul-refined. in 1 rounds")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_pair_learns_more_than_chance_and_can_be_stopped_between_rounds(

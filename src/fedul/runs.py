@@ -76,8 +76,6 @@ class RunFolder:
             raise InputError(f"{self.path}: has {state.round} rounds already; ask for at least as many with --rounds.")
         if state is not None:  # a kill may have come between the checkpoint and the figures
             self._write_metrics(state)
-        if state is None or state.round < config["training"]["rounds"]:
-            (self.path / "result.json").unlink(missing_ok=True)  # it tells of fewer rounds than there will be
         self._write_config(config)  # what a resumed run may change, such as the number of rounds, is on record too
         return state
 
@@ -122,6 +120,7 @@ class RunFolder:
         }
         write_tensors(self.path / "checkpoint" / "state.safetensors", tensors, notes)
         self._write_metrics(state)
+        (self.path / "result.json").unlink(missing_ok=True)  # of an earlier end, which this checkpoint has outgrown
 
     def client_store(self) -> OnDisk:
         """Where an algorithm keeps what it keeps per client."""

@@ -203,7 +203,9 @@ def test_a_method_with_a_score_is_given_the_loss_of_the_command_line(loss: str) 
 
 @pytest.mark.parametrize("method", ["fedpl", "fedllp", "fedllp-vat", "supervised"])
 def test_a_method_that_has_a_loss_of_its_own_refuses_another(method: str) -> None:
-    with pytest.raises(InputError, match=f"^loss: 'brier' is a loss of method fedul; method {method} has its own"):
+    with pytest.raises(
+        InputError, match=f"^loss: 'brier' is a loss of fedul and fedul-refined; method {method} has its own"
+    ):
         make_method(method, {}, loss="brier")
 
 
