@@ -150,6 +150,8 @@ def serve() -> None:
         order = json.loads(line)
         pid = os.fork()
         if pid == 0:
+            # Tests that were started in the background inherit that Ctrl-C is ignored; a user at a terminal does not.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             os.chdir(order["at"])
             for number, file in enumerate((os.devnull, order["out"], order["err"])):
                 os.dup2(os.open(file, os.O_RDWR | os.O_CREAT, 0o644), number)
