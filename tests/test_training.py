@@ -30,6 +30,7 @@ from fedul.models.weights import weights_of
 from fedul.runs import RunFolder
 from fedul.training import Run
 
+from .stopping import StopAt
 from .worlds import random_priors
 
 NAMES = ("north", "south", "east", "west", "centre")
@@ -118,20 +119,6 @@ def test_a_resumed_run_ends_as_one_that_was_never_stopped(tmp_path: Path, settin
         resumed.classifier.predict_proba(STUDY.truth.test_inputs),
         whole.classifier.predict_proba(STUDY.truth.test_inputs),
     )
-
-
-class StopAt:
-    """A reporter that interrupts a run after some rounds, as Ctrl-C does."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def warn(self, sentence: str) -> None:
-        pass
-
-    def round(self, figures: Mapping[str, Any], rounds: int) -> None:
-        if figures["round"] == self.number:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("every", [1, 2, 0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ from fedul.federation import Study
 from fedul.files import tensors_digest
 from fedul.models.weights import weights_of
 from fedul.training import Run
+
+from ..stopping import StopAt
 
 
 def with_batch_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -42,20 +43,6 @@ def digits() -> Study:
 
 def train(study: Study, **settings: Any) -> Run:
     return fedul.train(study, **{"rounds": 4, "batch_size": 128, "learning_rate": 0.01, **settings})
-
-
-class StopAt:
-    """A reporter that interrupts a run after some rounds, as Ctrl-C does."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def warn(self, sentence: str) -> None:
-        pass
-
-    def round(self, figures: Mapping[str, Any], rounds: int) -> None:
-        if figures["round"] == self.number:
-            raise KeyboardInterrupt
 
 
 def assert_same_run(one: Run, other: Run) -> None:

@@ -172,6 +172,12 @@ def predicted(predict: Predict, task: Task, batch_size: int = 1024) -> Tensor:
     return torch.cat([predict(step.inputs) for step in task.in_order(batch_size)])
 
 
+def set_means(rows: Tensor, sets: Tensor, count: int) -> Tensor:
+    """Means (M, K) of rows (n, K) over each set; zeros for a set without rows."""
+    totals = rows.new_zeros(count, rows.shape[1]).index_add_(0, sets, rows)
+    return totals / torch.bincount(sets, minlength=count).clamp_min(1)[:, None]
+
+
 @contextmanager
 def statistics_kept(predict: Predict) -> Iterator[None]:
     """Batch norm's running statistics do not take in what is predicted here: inputs that no one will ever see."""

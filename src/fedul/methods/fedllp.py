@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedul.config import check, option
 from fedul.federation import Federation, UnlabeledSets, float_type
-from fedul.methods.base import Kept, Method, Predict, Step, Task, predicted, prior_shift
+from fedul.methods.base import Kept, Method, Predict, Step, Task, predicted, prior_shift, set_means
 
 LEAST = 1e-4
 """A corrected mean may leave 0..1; below this share it counts as this, and gives no gradient."""
@@ -56,8 +56,7 @@ class FedLLP(Method):
     ) -> tuple[Task, Kept]:
         then = (predicted(predict, task) + task.shared["offset"]).softmax(-1)  # (n, K)
         sets = task.targets(torch.arange(len(task), device=then.device))["set"]
-        totals = then.new_zeros(int(sets.max()) + 1, then.shape[1]).index_add_(0, sets, then)
-        full = totals / sets.bincount().clamp_min(1)[:, None]  # (M, K)
+        full = set_means(then, sets, int(sets.max()) + 1)  # (M, K)
 
         def targets(at: Tensor) -> Mapping[str, Tensor]:
             return {**task.targets(at), "then": then[at], "full": full[sets[at]]}

@@ -24,7 +24,7 @@ from torch import Tensor
 from fedul.config import check, option
 from fedul.errors import InputError
 from fedul.federation import Federation, UnlabeledSets, float_type
-from fedul.methods.base import Kept, Method, Predict, Step, Task, predicted
+from fedul.methods.base import Kept, Method, Predict, Step, Task, predicted, set_means
 from fedul.methods.fedul import FedUL, log_loss
 
 SINKHORN_STEPS = 20
@@ -143,9 +143,3 @@ def prior_error(posterior: Tensor, sets: Tensor, priors: Tensor) -> Tensor:
     # A model that tells no class from another shows nothing of the priors: no division by nothing.
     least = 0.05 * (known.sum() - (sizes > 0).sum()).clamp_min(1)
     return (torch.where(known, shown, torch.zeros_like(priors)).sum() / total.maximum(least)).clamp_min(0)
-
-
-def set_means(rows: Tensor, sets: Tensor, count: int) -> Tensor:
-    """Means (M, K) of rows (n, K) over each set; zeros for a set without rows."""
-    totals = rows.new_zeros(count, rows.shape[1]).index_add_(0, sets, rows)
-    return totals / torch.bincount(sets, minlength=count).clamp_min(1)[:, None]
