@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -22,6 +21,7 @@ from .worlds import (
     Client,
     World,
     confusable_directions,
+    least,
     random_priors,
     random_shares,
     random_world,
@@ -84,23 +84,9 @@ def slope_at_the_posterior(world: World, loss: Loss) -> float:
 
 def recovery_error(world: World, loss: Loss, seed: int) -> float:
     """How far from eta the posterior is that minimises the expected loss, one free logit vector an input."""
-    shape = world.likelihood.shape
-
-    def value(flat: Tensor) -> Tensor:
-        return world.expected_loss(partial(loss, world), flat.reshape(shape))
-
-    def value_and_slope(flat: Matrix) -> tuple[float, Matrix]:
-        logits = torch.from_numpy(flat).requires_grad_()
-        result = value(logits)
-        return result.item(), torch.autograd.grad(result, logits)[0].numpy()
-
-    def curvature(flat: Matrix) -> Matrix:
-        return torch.autograd.functional.hessian(value, torch.from_numpy(flat)).numpy()
-
-    start = np.random.default_rng(seed).normal(size=shape).ravel()
-    options = {"gtol": 1e-11, "maxiter": 200}
-    best = minimize(value_and_slope, start, jac=True, hess=curvature, method="trust-exact", options=options).x
-    return largest(torch.from_numpy(best.reshape(shape)).softmax(-1) - torch.from_numpy(world.posterior))
+    start = np.random.default_rng(seed).normal(size=world.likelihood.shape)
+    best = least(partial(world.expected_loss, partial(loss, world)), start, gtol=1e-11)
+    return largest(best.softmax(-1) - torch.from_numpy(world.posterior))
 
 
 def pairs_of_sets(*majorities: tuple[int, int], classes: int) -> World:

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.optimize import minimize
 from torch import Tensor
 
 from fedul.errors import InputError
@@ -21,7 +20,7 @@ from fedul.methods.fedul import LOSSES, FedUL, _sets
 from fedul.priors import Matrix
 from fedul.transition import Transition
 
-from ..worlds import Client, World, random_world, repeatable, seeds, worlds
+from ..worlds import Client, World, least, random_world, repeatable, seeds, worlds
 
 PROPER = ("log", "brier")
 WORLDS = {
@@ -54,23 +53,8 @@ def expected_loss(world: World, loss: str, logits: Tensor) -> Tensor:
 
 def optimum(world: World, loss: str) -> Matrix:
     """The posterior (X, K) with the least expected loss, one free logit vector an input."""
-    shape = world.likelihood.shape
-
-    def value(flat: Tensor) -> Tensor:
-        return expected_loss(world, loss, flat.reshape(shape))
-
-    def value_and_slope(flat: Matrix) -> tuple[float, Matrix]:
-        logits = torch.from_numpy(flat).requires_grad_()
-        result = value(logits)
-        return result.item(), torch.autograd.grad(result, logits)[0].numpy()
-
-    def curvature(flat: Matrix) -> Matrix:
-        return torch.autograd.functional.hessian(value, torch.from_numpy(flat)).numpy()
-
-    options = {"gtol": 1e-12, "maxiter": 200}
-    start = np.zeros(shape).ravel()
-    best = minimize(value_and_slope, start, jac=True, hess=curvature, method="trust-exact", options=options).x
-    return torch.from_numpy(best.reshape(shape)).softmax(-1).numpy()
+    best = least(partial(expected_loss, world, loss), np.zeros(world.likelihood.shape), gtol=1e-12)
+    return best.softmax(-1).numpy()
 
 
 def slope_at_the_posterior(world: World, loss: str) -> float:
