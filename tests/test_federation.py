@@ -242,6 +242,16 @@ def test_many_clients_that_would_not_suffice_alone_are_one_warning() -> None:
     assert warning.startswith("by itself client-2, client-3, client-4 and 2 more could not")
 
 
+def test_two_thousand_clients_are_a_federation_and_the_one_that_is_wrong_is_named() -> None:
+    shared = torch.rand(12, 2)
+    many = [client(f"client-{c}", inputs=shared) for c in range(2_000)]
+    assert identifiability(Federation(many, CLASSES)) == []
+    with pytest.raises(InputError, match="two clients are called 'client-700'"):
+        Federation([*many, many[700]], CLASSES)
+    with pytest.raises(InputError, match=r"client 'client-700': rows of shape \(3,\)"):
+        Federation([*many[:700], client("client-700", inputs=torch.zeros(12, 3)), *many[701:]], CLASSES)
+
+
 def test_two_clients_with_two_sets_each_suffice_together() -> None:
     (warning,) = identifiability(federation_of(THREE[:2], THREE[1:]))
     assert "client-1, client-2" in warning

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fedul import priors as prior_tools
 from fedul.errors import InputError
 from fedul.priors import (
     NOISE_FORMULAS,
@@ -22,6 +23,7 @@ from fedul.priors import (
     is_identifiable,
     joint_rank,
     perturb,
+    ranks,
     sample,
     validate,
     validate_test_prior,
@@ -317,6 +319,29 @@ def test_the_order_and_the_repetition_of_clients_and_sets_leave_the_joint_rank_a
     shuffled = [generator.permutation(priors) for priors in federation] + federation
     random.shuffle(shuffled)
     assert joint_rank(shuffled) == joint_rank(federation)
+
+
+@repeatable
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.integers(2, 6), st.integers(1, 200), seeds)
+def test_ranks_do_not_depend_on_how_many_clients_are_looked_at_together(
+    sets: list[int], classes: int, together: int, seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    federation = [random_priors(generator, m, classes) for m in sets]
+    federation += [np.repeat(priors[:1], 4, axis=0) for priors in federation[:2]]
+    at_once = joint_rank(federation)
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(prior_tools, "ALIKE", together)
+        assert joint_rank(federation) == at_once
+        assert ranks(federation).tolist() == [diagnose(priors).rank for priors in federation]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -0.1, 1.1, 0.1])
+def test_the_first_wrong_row_is_named_however_many_there_are(bad: float) -> None:
+    priors = np.full((5_000, 4), 0.25)
+    priors[[3_999, 4_500], 2] = bad
+    with pytest.raises(InputError, match="row 4000 "):
+        validate(priors)
 
 
 def test_identity_priors_carry_all_information_and_equal_rows_none() -> None:

@@ -6,11 +6,13 @@ evaluation and the method called `supervised` accept. Labelled rows that a user 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,6 +21,17 @@ from torch import Tensor
 
 from fedul import priors as prior_tools
 from fedul.errors import InputError
+from fedul.inputs import (
+    Index,
+    beyond,
+    digest_of,
+    first_not_finite,
+    memory_of,
+    row_numbers,
+    set_numbers,
+    table,
+    within,
+)
 from fedul.priors import Matrix
 from fedul.randomness import numpy_generator
 
@@ -33,7 +46,9 @@ class Scaling:
     shift: float = 0.0
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        scaled = inputs.to(float_type(inputs)) * self.scale
+        scaled = inputs.to(float_type(inputs))
+        if self.scale != 1:
+            scaled = scaled * self.scale
         return scaled + self.shift if self.shift else scaled
 
 
@@ -64,7 +79,7 @@ class UnlabeledSets:
     """
 
     name: str
-    inputs: Tensor  # (N, ...): may be shared with other clients, since rows are indexed, never copied
+    inputs: Tensor  # (N, ...): may be shared with other clients, or a mapped file: rows are indexed, never copied
     train: Rows
     held_out: Rows
     priors: Matrix  # (M, K)
@@ -74,21 +89,24 @@ class UnlabeledSets:
         if not self.name:
             raise InputError("a client has an empty name; give every client a name of its own.")
         object.__setattr__(self, "priors", prior_tools.validate(self.priors, where=f"class priors of {where}"))
+        if not isinstance(self.inputs, Tensor):
+            object.__setattr__(self, "inputs", table(self.inputs, self.name))
         sets = len(self.priors)
         for rows in (self.train, self.held_out):
             if len(rows.index) != len(rows.sets):
                 raise InputError(
                     f"{where}: {len(rows.index)} rows but {len(rows.sets)} set numbers; give one for each row."
                 )
-            if len(rows) and (rows.index.min() < 0 or rows.index.max() >= len(self.inputs)):
-                raise InputError(f"{where}: row numbers must lie in 0..{len(self.inputs) - 1}, the rows of its inputs.")
-            if len(rows) and (rows.sets.min() < 0 or rows.sets.max() >= sets):
+            if not within(rows.index, len(self.inputs)):
+                raise beyond(where, len(self.inputs))
+            if not within(rows.sets, sets):
                 raise InputError(
                     f"{where}: set numbers must lie in 0..{sets - 1}, one for each row of its class priors."
                 )
-        empty = np.flatnonzero(np.bincount(self.train.sets.numpy(), minlength=sets) == 0)
-        if len(empty):
-            raise InputError(f"{where}: set {empty[0] + 1} of {sets} has no rows to train on; drop it or give it rows.")
+        counts = np.bincount(self.train.sets.numpy(), minlength=sets)
+        if not counts.all():
+            empty = int(counts.argmin()) + 1
+            raise InputError(f"{where}: set {empty} of {sets} has no rows to train on; drop it or give it rows.")
 
     @classmethod
     def from_arrays(
@@ -98,28 +116,37 @@ class UnlabeledSets:
         sets: ArrayLike | Tensor,
         priors: ArrayLike,
         *,
+        rows: slice | range | ArrayLike | Tensor | None = None,
         held_out: float = 0.2,
         seed: int = 0,
     ) -> UnlabeledSets:
         """A client from its rows, the set number of each row and the class priors of each set.
 
-        A share of every set (but never its only row) is held out, so that models can be chosen without labels.
+        A share of every set (but never its only row) is held out, so that models can be chosen without labels. With
+        `rows` (a range, a slice or a list of numbers from 0) the client has only these rows of inputs that may belong
+        to many clients, e.g. of a file: `np.load("x.npy", mmap_mode="r")`. Nothing is copied.
+
+        >>> x = np.arange(12.0).reshape(6, 2)
+        >>> priors = [[0.9, 0.1], [0.2, 0.8]]
+        >>> south = UnlabeledSets.from_arrays("south", x, [0, 0, 1], priors, rows=[5, 3, 1], held_out=0)
+        >>> south.train.index, south.inputs.shape
+        (tensor([5, 3, 1]), torch.Size([6, 2]))
         """
         if not 0 <= held_out < 1:
             raise InputError(f"client '{name}': held_out is a share in 0..1 (below 1), got {held_out:g}.")
-        x, numbers = _rows_as_tensor(inputs, name), _set_numbers(sets, name)
-        if len(x) != len(numbers):
-            raise InputError(f"client '{name}': {len(x)} rows but {len(numbers)} set numbers; give one for each row.")
-        generator = numpy_generator(seed, "held-out", name)
-        kept, apart = [], []
-        for m in np.unique(numbers):
-            order = generator.permutation(np.flatnonzero(numbers == m))
-            count = min(round(held_out * len(order)), len(order) - 1)
-            apart.append(order[:count])
-            kept.append(order[count:])
-        parts = [np.sort(np.concatenate(p)) if p else np.zeros(0, np.int64) for p in (kept, apart)]
-        train, held = (Rows(torch.from_numpy(p), torch.from_numpy(numbers[p])) for p in parts)
-        return cls(name, x, train, held, prior_tools.validate(priors, where=f"class priors of client '{name}'"))
+        x, numbers = table(inputs, name), set_numbers(sets, name)
+        index = None if rows is None else row_numbers(rows, len(x), name)
+        count = len(x) if index is None else len(index)
+        if count != len(numbers):
+            raise InputError(f"client '{name}': {count} rows but {len(numbers)} set numbers; give one for each row.")
+        if (bad := first_not_finite(x, index)) is not None:
+            place = f"row {bad + 1}" if index is None else f"row {bad + 1} of its inputs (number {bad} from 0)"
+            raise InputError(f"client '{name}': {place} has a value that is missing or infinite; fill it or drop it.")
+        parts = _held_apart(numbers, held_out, numpy_generator(seed, "held-out", name))
+        train, held = (
+            Rows(torch.from_numpy(at if index is None else index[at]), torch.from_numpy(numbers[at])) for at in parts
+        )
+        return cls(name, x, train, held, cast(Matrix, priors))  # as for all clients, they are validated there
 
     @cached_property
     def set_priors(self) -> Matrix:
@@ -135,25 +162,18 @@ class UnlabeledSets:
         return mix
 
 
-def _rows_as_tensor(inputs: ArrayLike | Tensor, name: str) -> Tensor:
-    try:
-        x = inputs if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
-    except (TypeError, ValueError):
-        x = torch.empty(0)
-    if x.ndim < 2:
-        raise InputError(f"client '{name}': its rows are not a table of numbers; give an array (rows, ...).")
-    finite = x.flatten(1).isfinite().all(dim=1)
-    if not finite.all():
-        row = int(finite.int().argmin())
-        raise InputError(f"client '{name}': row {row + 1} has a value that is missing or infinite; fill it or drop it.")
-    return x
-
-
-def _set_numbers(sets: ArrayLike | Tensor, name: str) -> Labels:
-    numbers = np.asarray(sets)
-    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
-        raise InputError(f"client '{name}': set numbers must be whole numbers from 0, one for each row.")
-    return numbers.astype(np.int64)
+def _held_apart(sets: Labels, share: float, generator: np.random.Generator) -> tuple[Index, Index]:
+    """Positions to train on and to hold out, each in ascending order: a share of every set, but never its only row."""
+    by_set = np.argsort(sets, kind="stable")  # all sets in one pass, however many there are
+    in_order = sets[by_set]
+    changes = np.flatnonzero(in_order[1:] != in_order[:-1]) + 1
+    kept, apart = [], []
+    for first, last in pairwise([0, *changes.tolist(), len(sets)]):
+        order = generator.permutation(by_set[first:last])
+        count = min(round(share * len(order)), len(order) - 1)
+        apart.append(order[:count])
+        kept.append(order[count:])
+    return np.sort(np.concatenate(kept)), np.sort(np.concatenate(apart))
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +195,7 @@ class Federation:
             raise InputError("a federation needs at least one client.")
         prior = np.full(len(classes), 1 / len(classes)) if self.test_prior is None else self.test_prior
         object.__setattr__(self, "classes", classes)
-        object.__setattr__(self, "clients", tuple(self.clients))
+        object.__setattr__(self, "clients", _sharing(self.clients))
         object.__setattr__(self, "test_prior", prior_tools.validate_test_prior(prior, classes))
         seen: set[str] = set()
         shape = self.input_shape
@@ -183,7 +203,8 @@ class Federation:
             if client.name in seen:
                 raise InputError(f"two clients are called '{client.name}'; give every client a name of its own.")
             seen.add(client.name)
-            prior_tools.validate(client.priors, classes=classes, where=f"class priors of client '{client.name}'")
+            if client.priors.shape[1] != len(classes):
+                raise prior_tools.wrong_columns(client.priors, classes, f"class priors of client '{client.name}'")
             if tuple(client.inputs.shape[1:]) != shape:
                 raise InputError(
                     f"client '{client.name}': rows of shape {tuple(client.inputs.shape[1:])}, but client "
@@ -207,8 +228,7 @@ class Federation:
         for client in sorted(self.clients, key=lambda c: c.name):
             shared = id(client.inputs)
             if shared not in hashed:
-                raw = client.inputs.contiguous().reshape(-1).view(torch.uint8)
-                hashed[shared] = hashlib.sha256(raw.numpy().data).digest()
+                hashed[shared] = digest_of(client.inputs)
             digest.update(repr((client.name, client.inputs.shape, client.inputs.dtype)).encode())
             digest.update(hashed[shared])
             for rows in (client.train, client.held_out):
@@ -217,6 +237,22 @@ class Federation:
                 digest.update(rows.sets.numpy().data)
             digest.update(np.ascontiguousarray(client.priors).data)
         return digest.hexdigest()
+
+
+def _sharing(clients: Sequence[UnlabeledSets]) -> tuple[UnlabeledSets, ...]:
+    """The clients, those whose inputs are the same memory having the same tensor: one array, of which each names rows.
+
+    Whoever converts, moves or hashes inputs can then tell by the tensor that it has been done.
+    """
+    known: dict[tuple[Any, ...], Tensor] = {}
+    result = []
+    for client in clients:
+        shared = known.setdefault(memory_of(client.inputs), client.inputs)
+        if shared is not client.inputs:
+            client = copy.copy(client)  # not `replace`, which would check all its rows once more
+            object.__setattr__(client, "inputs", shared)
+        result.append(client)
+    return tuple(result)
 
 
 def identifiability(federation: Federation) -> list[str]:
@@ -229,7 +265,8 @@ def identifiability(federation: Federation) -> list[str]:
             f"the class priors cannot tell the classes apart: all clients together determine {rank} of {classes - 1} "
             "directions; give sets with more different class mixes, or use --force (force=True) to train all the same."
         )
-    weak = [c.name for c, p in zip(federation.clients, matrices, strict=True) if not prior_tools.diagnose(p).sufficient]
+    alone = prior_tools.ranks(matrices)
+    weak = [client.name for client, own in zip(federation.clients, alone, strict=True) if own < classes]
     if not weak:
         return []
     names = ", ".join(weak[:3]) + (f" and {len(weak) - 3} more" if len(weak) > 3 else "")

@@ -24,28 +24,28 @@ def device_named(name: str) -> torch.device:
 
 
 def placed(federation: Federation, device: torch.device, precision: torch.dtype) -> Federation:
-    """The federation with its inputs on the device, in a type that becomes the network's; what is shared stays so."""
+    """The federation with its inputs on the device, in a type that becomes the network's; what is shared stays so.
+
+    Where all of them are so already it is the federation itself: a mapped file stays a mapped file.
+    """
     there: dict[int, torch.Tensor] = {}
-    clients = []
     for client in federation.clients:
-        inputs, key = client.inputs, id(client.inputs)
-        if key not in there:
-            there[key] = inputs.to(device, inputs.dtype if float_type(inputs) == precision else precision)
-        clients.append(client if there[key] is inputs else replace(client, inputs=there[key]))
-    return replace(federation, clients=clients)
+        inputs = client.inputs
+        if id(inputs) not in there:
+            there[id(inputs)] = inputs.to(device, inputs.dtype if float_type(inputs) == precision else precision)
+    if all(there[id(client.inputs)] is client.inputs for client in federation.clients):
+        return federation
+    return replace(federation, clients=[replace(c, inputs=there[id(c.inputs)]) for c in federation.clients])
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def good_threads(module: nn.Module) -> int:
-    """One thread for small dense networks, where threads wait more than they work; else as many as there are cores."""
-    small = sum(p.numel() for p in module.parameters()) < 500_000
-    convolves = any(isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) for layer in module.modules())
-    return (
-        1
-        if small and not convolves
-        else len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1
-    )
+    """One thread for small networks, where threads wait more than they work; else as many as there are cores."""
+    return 1 if sum(p.numel() for p in module.parameters()) < 500_000 else cores()
 
 
 @contextmanager

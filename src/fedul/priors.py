@@ -6,7 +6,7 @@ Lu et al., Federated Learning from Only Unlabeled Data with Class-Conditional-Sh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,8 @@ Matrix = NDArray[np.float64]
 
 SUM_TOLERANCE = 1e-3
 """How far a row's sum may be from one (published figures are rounded) before it is refused."""
+
+ROUNDING = float(np.finfo(np.float64).eps)
 
 RANK_TOLERANCE = 1e-6
 """Directions weaker than this share of a client's strongest one are rounding, not information."""
@@ -31,26 +33,38 @@ def validate(priors: ArrayLike, *, classes: Sequence[str] | None = None, where: 
     """
     matrix = _numbers(priors, 2, where, "one row a set and one column a class")
     if classes is not None and matrix.shape[1] != len(classes):
-        raise InputError(
-            f"{where}: {matrix.shape[1]} columns for {len(classes)} classes; give one column for each of "
-            f"{', '.join(classes)}."
-        )
-    for m, row in enumerate(matrix, start=1):
-        if not np.isfinite(row).all():
-            raise InputError(f"{where}: row {m} has a value that is missing or infinite; give one in 0..1.")
-        if (row < 0).any():
-            raise InputError(f"{where}: row {m} has a negative value ({row.min():g}); give values in 0..1.")
-        if (row > 1 + SUM_TOLERANCE).any():
-            raise InputError(
-                f"{where}: row {m} has a value above 1 ({row.max():g}); give proportions in 0..1, "
-                "not percentages or counts."
-            )
-        if abs(row.sum() - 1) > SUM_TOLERANCE:
-            raise InputError(
-                f"{where}: row {m} sums to {row.sum():.6g}, not to 1 (tolerance {SUM_TOLERANCE:g}); "
-                "give proportions that sum to one."
-            )
+        raise wrong_columns(matrix, classes, where)
+    # All rows at once, since a federation may have ten thousand tables; only a wrong one is looked at row by row.
+    if not (matrix.min() >= 0 and matrix.max() <= 1 + SUM_TOLERANCE and _fine(matrix.sum(axis=1)).all()):
+        raise next(problem for m, row in enumerate(matrix, 1) if (problem := _problem(row, f"{where}: row {m}")))
     return _normalised(matrix)
+
+
+def wrong_columns(matrix: Matrix, classes: Sequence[str], where: str) -> InputError:
+    return InputError(
+        f"{where}: {matrix.shape[1]} columns for {len(classes)} classes; give one column for each of "
+        f"{', '.join(classes)}."
+    )
+
+
+def _fine(sums: Matrix) -> NDArray[np.bool_]:
+    return np.abs(sums - 1) <= SUM_TOLERANCE
+
+
+def _problem(row: Matrix, where: str) -> InputError | None:
+    if not np.isfinite(row).all():
+        return InputError(f"{where} has a value that is missing or infinite; give one in 0..1.")
+    if (row < 0).any():
+        return InputError(f"{where} has a negative value ({row.min():g}); give values in 0..1.")
+    if (row > 1 + SUM_TOLERANCE).any():
+        return InputError(
+            f"{where} has a value above 1 ({row.max():g}); give proportions in 0..1, not percentages or counts."
+        )
+    if _fine(row.sum()):
+        return None
+    return InputError(
+        f"{where} sums to {row.sum():.6g}, not to 1 (tolerance {SUM_TOLERANCE:g}); give proportions that sum to one."
+    )
 
 
 def validate_test_prior(prior: ArrayLike, classes: Sequence[str], *, where: str = "test prior") -> Matrix:
@@ -158,18 +172,49 @@ def joint_rank(federation: Sequence[Matrix], *, draws: int = 3) -> int:
     best = 0
     for _ in range(draws):  # a generic v attains the largest rank; a few draws guard against an unlucky one
         v = generator.uniform(0.5, 1.5, classes)
-        stacked = np.zeros((0, classes))
-        for priors in federation:
-            direction = priors @ v
-            direction /= np.linalg.norm(direction)
-            projected = priors - np.outer(direction, direction @ priors)  # (M, K), zero along v
+        triangle = np.zeros((0, classes))
+        for _, priors in _alike(federation):
+            directions = priors @ v  # (C, M)
+            directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+            along = np.einsum("cm,cmk->ck", directions, priors)
+            projected = priors - directions[:, :, None] * along[:, None, :]  # (C, M, K), zero along v
             # On its own scale, so that who is sufficient alone stays so in company. The triangular factor
             # has the singular values of the stack, and only K rows however many clients there are.
-            own_scale = np.linalg.norm(priors, ord=2)
-            stacked = np.linalg.qr(np.vstack([stacked, projected / own_scale])).R
-        values = np.linalg.svd(stacked, compute_uv=False)
-        best = max(best, int((values > RANK_TOLERANCE).sum()))
+            scaled = projected / _singular_values(priors)[:, :1, None]
+            triangle = np.linalg.qr(np.vstack([triangle, scaled.reshape(-1, classes)])).R
+            best = max(best, int((np.linalg.svd(triangle, compute_uv=False) > RANK_TOLERANCE).sum()))
+            if best == classes - 1:  # further clients add directions and take none away
+                return best
     return best
+
+
+def ranks(federation: Sequence[Matrix]) -> NDArray[np.int64]:
+    """The rank of every client's priors, as `diagnose` finds it."""
+    found = np.zeros(len(federation), np.int64)
+    for clients, priors in _alike(federation):
+        values = _singular_values(priors)
+        found[clients] = (values > RANK_TOLERANCE * values[:, :1]).sum(axis=1)
+    return found
+
+
+ALIKE = 2**16
+"""Entries of class priors that are put together at once."""
+
+
+def _alike(federation: Sequence[Matrix]) -> Iterator[tuple[NDArray[np.int64], Matrix]]:
+    """Clients with equally many sets, together: their numbers (C,) and their priors (C, M, K)."""
+    sets = np.array([len(priors) for priors in federation])
+    for count in np.unique(sets):
+        clients = np.flatnonzero(sets == count)
+        size = max(1, ALIKE // federation[clients[0]].size)
+        for first in range(0, len(clients), size):
+            some = clients[first : first + size]
+            yield some, np.stack([federation[c] for c in some])
+
+
+def _singular_values(priors: Matrix) -> Matrix:
+    """(C, min(M, K)), largest first."""
+    return np.linalg.svd(priors, compute_uv=False).astype(np.float64, copy=False)
 
 
 def is_identifiable(federation: Sequence[Matrix]) -> bool:
@@ -211,5 +256,6 @@ def _numbers(values: ArrayLike, dimensions: int, where: str, wanted: str) -> Mat
 def _normalised(matrix: Matrix) -> Matrix:
     """Rows that sum to one; those that do already, up to rounding, keep their bits (so twice is once)."""
     sums = matrix.sum(axis=1, keepdims=True)
-    rounding = matrix.shape[1] * np.finfo(np.float64).eps
-    return matrix / np.where(np.abs(sums - 1) <= rounding, 1.0, sums)
+    sums[np.abs(sums - 1) <= matrix.shape[1] * ROUNDING] = 1.0
+    normalised: Matrix = matrix / sums
+    return normalised

@@ -55,6 +55,26 @@ def test_bytes_stay_bytes(tmp_path: Path) -> None:
     assert rows.dtype == np.uint8
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_an_array_that_needs_no_conversion_is_read_when_its_turn_comes(tmp_path: Path, kind: type) -> None:
+    file = saved(tmp_path / "a.npy", packed(np.save, np.zeros((4, 3), kind)))
+    rows = read_rows(file)
+    with file.open("r+b") as changed:
+        changed.seek(-rows.nbytes, os.SEEK_END)
+        changed.write(np.ones((4, 3), kind).tobytes())
+    assert (rows == 1).all()
+
+
+def test_the_file_is_not_changed_through_its_rows(tmp_path: Path) -> None:
+    file = saved(tmp_path / "a.npy", packed(np.save, PIXELS))
+    read_rows(file)[:] = 1
+    assert_array_equal(np.load(file), PIXELS)
+
+
+def test_an_array_without_rows_is_read(tmp_path: Path) -> None:
+    assert read_rows(saved(tmp_path / "a.npy", packed(np.save, TABLE[:0]))).shape == (0, 3)
+
+
 def test_idx_images_are_read(tmp_path: Path) -> None:
     header = bytes([0, 0, 8, 3]) + b"".join(size.to_bytes(4, "big") for size in PIXELS.shape)
     assert_array_equal(read_rows(saved(tmp_path / "t10k-images-idx3-ubyte", header + PIXELS.tobytes())), PIXELS)

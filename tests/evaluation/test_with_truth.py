@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from torch import Tensor, nn
 
+from fedul.evaluation import with_truth
 from fedul.evaluation.with_truth import calibration_error, predictions, test_error, validation_error
 from fedul.federation import Federation, Labels, Rows, Scaling, Truth, UnlabeledSets
 from fedul.priors import Matrix
@@ -56,17 +59,37 @@ def test_the_validation_error_is_pooled_over_all_clients_held_out_rows() -> None
     assert validation_error(Sign(), Federation(clients, "ab"), TRUTH) == 1 / 4
 
 
+@repeatable
+@given(st.lists(st.tuples(st.integers(0, 7), st.booleans()), min_size=1, max_size=12), st.integers(1, 9), seeds)
+def test_the_validation_error_does_not_depend_on_how_clients_are_put_together(
+    held: list[tuple[int, bool]], batch: int, seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    clients, labels, wrong = [], {}, 0
+    for c, (count, double) in enumerate(held):
+        x = generator.normal(size=(count + 2, 1)).astype(np.float64 if double else np.float32)
+        apart = Rows(torch.arange(count), torch.zeros(count).long())
+        clients.append(UnlabeledSets(f"c{c}", torch.from_numpy(x), rows([count, count + 1], [0, 1]), apart, np.eye(2)))
+        labels[f"c{c}"] = generator.integers(0, 2, count)
+        wrong += int(((x[:count, 0] > 0) != labels[f"c{c}"]).sum())
+    truth = Truth(VALUES, TRUTH.test_labels, TRUTH.test_clients, {}, labels)
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(with_truth, "BATCH", batch)
+        assert validation_error(Sign(), Federation(clients, "ab"), truth) == wrong / max(sum(n for n, _ in held), 1)
+
+
+def test_clients_without_test_rows_do_not_count() -> None:
+    truth = replace(TRUTH, test_clients=np.array([1, 1, 1, 1, 7, 7]))
+    assert test_error(Sign(), truth, Scaling()) == test_error(Sign(), TRUTH, Scaling())
+
+
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
 def test_predictions_do_not_depend_on_the_size_of_batches(batch_size: int) -> None:
     assert_array_equal(predictions(Sign(), VALUES, Scaling(), batch_size=batch_size), [0, 1, 1, 0, 1, 1])
 
 
-def test_predictions_of_some_rows_are_those_rows_predictions() -> None:
-    assert_array_equal(predictions(Sign(), VALUES, Scaling(), torch.tensor([3, 3, 1])), [0, 0, 1])
-
-
 def test_no_rows_have_no_predictions() -> None:
-    assert predictions(Sign(), VALUES, Scaling(), torch.zeros(0).long()).shape == (0,)
+    assert predictions(Sign(), VALUES[:0], Scaling()).shape == (0,)
 
 
 def test_networks_are_judged_in_evaluation_mode() -> None:

@@ -138,8 +138,8 @@ def deal_sets(labels: Labels, pool: Index, priors: Matrix, config: DataConfig, n
             f"{name}: {len(pool)} {part} rows cannot fill {sets} sets; use fewer sets, fewer clients or more rows."
         )
     generator = numpy_generator(config.seed, part, name)
-    by_class = [generator.permutation(pool[labels[pool] == k]) for k in range(classes)]
-    parts, numbers, shares = [], [], np.zeros((sets, classes))
+    by_class = _shuffled_classes(labels, pool, classes, generator)
+    parts, numbers, shares = [pool[:0]], [pool[:0]], np.zeros((sets, classes))
     for m in range(sets):
         wanted = generator.multinomial(size, priors[m])
         available = np.array([len(rows) for rows in by_class])
@@ -151,7 +151,7 @@ def deal_sets(labels: Labels, pool: Index, priors: Matrix, config: DataConfig, n
                 f"{'more (smaller) sets' if config.sets_overlap else 'sets that overlap'}, or split iid."
             )
         counts = np.minimum(wanted, available)
-        for k in range(classes):
+        for k in np.flatnonzero(counts).tolist():  # nothing is drawn for the others: with small clients they are most
             if config.sets_overlap:
                 parts.append(generator.choice(by_class[k], counts[k], replace=False))
             else:
@@ -159,8 +159,16 @@ def deal_sets(labels: Labels, pool: Index, priors: Matrix, config: DataConfig, n
                 by_class[k] = by_class[k][counts[k] :]
         numbers.append(np.full(counts.sum(), m))
         shares[m] = counts / max(counts.sum(), 1)
-    index = np.concatenate(parts).astype(np.int64)
+    index = np.concatenate(parts).astype(np.int64, copy=False)
     return DealtSets(Rows(torch.from_numpy(index), torch.from_numpy(np.concatenate(numbers))), shares)
+
+
+def _shuffled_classes(labels: Labels, pool: Index, classes: int, generator: np.random.Generator) -> list[Index]:
+    """The rows of each class, in random order."""
+    own = labels[pool]
+    ends = np.cumsum(np.bincount(own, minlength=classes))
+    parts = np.split(pool[np.argsort(own, kind="stable")], ends[: classes - 1])
+    return [generator.permutation(rows) if len(rows) > 1 else rows for rows in parts]
 
 
 def _test_population(data: LabelledData, config: DataConfig) -> tuple[Index, Matrix]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,15 @@ def read_rows(path: Path) -> NDArray[Any]:
     if rows.dtype == np.uint8:
         return rows
     with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 is infinite, which the classifier refuses
-        return rows.astype(np.float32)
+        return rows.astype(np.float32, copy=False)
 
 
 def _numpy(path: Path) -> NDArray[Any]:
     try:
         with path.open("rb") as file:  # opened here, since NumPy leaves a file open that it cannot read
+            mapped = _mapped(path, file)
+            if mapped is not None:
+                return mapped
             stored = np.load(file, allow_pickle=False)
             if isinstance(stored, np.ndarray):
                 return stored
@@ -52,6 +55,17 @@ def _numpy(path: Path) -> NDArray[Any]:
         raise
     except Exception as problem:  # zip, zlib, tokenize and NumPy each have errors of their own for a damaged file
         raise InputError(f"{path}: not a readable NumPy file of numbers ({problem}).") from None
+
+
+def _mapped(path: Path, file: IO[bytes]) -> NDArray[Any] | None:
+    """The rows of a .npy file, read when their turn comes; None where there is nothing to map."""
+    magic = file.read(len(np.lib.format.MAGIC_PREFIX))
+    file.seek(0)
+    if magic != np.lib.format.MAGIC_PREFIX:
+        return None
+    # Copy on write: torch warns of read-only memory, and this can be written to without changing the file.
+    rows = np.lib.format.open_memmap(path, mode="c")
+    return np.asarray(rows)
 
 
 def _csv(path: Path) -> NDArray[Any]:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedul.federation import Federation, Labels, Scaling, Truth
+from fedul.inputs import gathered
 from fedul.models.weights import precision_of
 from fedul.priors import Matrix
+
+BATCH = 1024
+"""Rows that are predicted at once."""
 
 
 def test_error(module: nn.Module, truth: Truth, scaling: Scaling) -> tuple[float, float]:
     """Share of wrong predictions over the pooled test rows, and averaged over clients' test sets as the paper does."""
     wrong = predictions(module, truth.test_inputs, scaling) != truth.test_labels
-    clients = np.unique(truth.test_clients)
-    return float(wrong.mean()), float(np.mean([wrong[truth.test_clients == c].mean() for c in clients]))
+    rows = np.bincount(truth.test_clients)
+    by_client = np.bincount(truth.test_clients, wrong)[rows > 0] / rows[rows > 0]
+    return float(wrong.mean()), float(by_client.mean())
 
 
 test_error.__test__ = False  # type: ignore[attr-defined]  # not a test, whatever pytest thinks of its name
@@ -24,13 +31,10 @@ test_error.__test__ = False  # type: ignore[attr-defined]  # not a test, whateve
 
 def validation_error(module: nn.Module, federation: Federation, truth: Truth) -> float:
     """Share of wrong predictions over all clients' held-out rows: labelled model selection, as the paper does it."""
-    wrong = rows = 0
-    for client in federation.clients:
-        labels = truth.held_out_labels[client.name]
-        found = predictions(module, client.inputs, federation.scaling, client.held_out.index)
-        wrong += int((found != labels).sum())
-        rows += len(labels)
-    return wrong / max(rows, 1)
+    labels = np.concatenate([truth.held_out_labels[client.name] for client in federation.clients])
+    held_out = ((client.inputs, client.held_out.index) for client in federation.clients)
+    found = _predicted(module, gathered(held_out, BATCH), federation.scaling)
+    return int((found != labels).sum()) / max(len(labels), 1)
 
 
 def calibration_error(probabilities: Matrix, labels: Labels, bins: int = 15) -> float:
@@ -45,18 +49,16 @@ def calibration_error(probabilities: Matrix, labels: Labels, bins: int = 15) -> 
     return float(np.abs(gap).sum() / len(labels))
 
 
+def predictions(module: nn.Module, inputs: Tensor, scaling: Scaling, batch_size: int = BATCH) -> Labels:
+    """The most probable class (n,) of the rows."""
+    return _predicted(module, torch.split(inputs, batch_size), scaling)
+
+
 @torch.inference_mode()
-def predictions(
-    module: nn.Module, inputs: Tensor, scaling: Scaling, index: Tensor | None = None, batch_size: int = 1024
-) -> Labels:
-    """The most probable class (n,) of the rows, or of those at `index`."""
+def _predicted(module: nn.Module, batches: Iterable[Tensor], scaling: Scaling) -> Labels:
     module.eval()
-    device = next((p.device for p in module.parameters()), inputs.device)
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
     precision = precision_of(module)
-    rows = torch.arange(len(inputs)) if index is None else index
     found: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    found += [
-        module(scaling(inputs[part].to(device)).to(precision)).argmax(1).cpu().numpy()
-        for part in torch.split(rows, batch_size)
-    ]
+    found += [module(scaling(rows.to(device)).to(precision)).argmax(1).cpu().numpy() for rows in batches if len(rows)]
     return np.concatenate(found)
