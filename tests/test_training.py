@@ -25,7 +25,7 @@ from fedul.engines.local import Broadcast
 from fedul.errors import FedulError, InputError
 from fedul.federation import Federation, Study, Truth, UnlabeledSets
 from fedul.files import tensors_digest
-from fedul.methods.fedul import HeldOut, held_out_losses, set_task
+from fedul.methods.fedul import HeldOut, HeldOutRows, set_task
 from fedul.models.weights import weights_of
 from fedul.runs import RunFolder
 from fedul.training import Run
@@ -267,7 +267,9 @@ def test_the_first_round_with_the_lowest_labelled_error_is_delivered_if_asked_fo
 
 @torch.no_grad()
 def held_out_of(module: nn.Module) -> HeldOut:
-    return sum((held_out_losses(module, set_task(c, c.held_out, FEDERATION)) for c in FEDERATION.clients), HeldOut())
+    return sum(
+        (HeldOutRows([set_task(c, c.held_out, FEDERATION)]).judged(module) for c in FEDERATION.clients), HeldOut()
+    )
 
 
 def test_the_last_round_that_held_out_rows_cannot_tell_from_the_best_is_delivered() -> None:

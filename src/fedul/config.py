@@ -197,10 +197,22 @@ class TrainConfig:
     checkpoint_every: int = option(0, "Write a checkpoint every N rounds (0 = when 2 s have passed).", low=0)
     device: str = option("auto", "Where to compute: auto takes a GPU if there is one.")
     threads: int = option(0, "Threads for arithmetic (0 = one for small networks, else all cores).", low=0, high=1024)
+    engine_mode: str = option(
+        "auto",
+        "How clients train: one after another, stacked into one computation, or what is quicker.",
+        choices=("auto", "loop", "stacked"),
+    )
+    workers: int = option(
+        0, "Clients, or stacks of them, that train side by side (0 = what is quickest).", low=0, high=1024
+    )
     seed: int = option(0, "Seed of everything random.", low=0)
 
     def __post_init__(self) -> None:
         check(self)
+
+    def participants(self, clients: int) -> int:
+        """How many of so many clients take part in a round."""
+        return max(1, round(self.participation * clients))
 
 
 @dataclass(frozen=True)

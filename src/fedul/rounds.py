@@ -168,13 +168,8 @@ class _Watched:
         return self._loss / max(self._rows, 1)
 
 
-def participants(clients: int, config: TrainConfig) -> int:
-    """How many of the clients take part in a round."""
-    return max(1, round(config.participation * clients))
-
-
 def _participants(names: Sequence[str], number: int, config: TrainConfig) -> list[str]:
-    count = participants(len(names), config)
+    count = config.participants(len(names))
     if count == len(names):
         return list(names)
     chosen = torch.randperm(len(names), generator=torch_generator(config.seed, number, "participation"))[:count]

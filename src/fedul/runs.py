@@ -23,7 +23,16 @@ from fedul.models import Model
 
 FORMAT = "fedul-run"
 VERSION = 2
-MAY_CHANGE = {"rounds", "checkpoint_every", "evaluate_every", "threads", "device", "data_dir"}
+MAY_CHANGE = {
+    "rounds",
+    "checkpoint_every",
+    "evaluate_every",
+    "threads",
+    "engine_mode",
+    "workers",
+    "device",
+    "data_dir",
+}
 """Settings of the training that a resumed run may change: they do not alter the rounds already done."""
 
 

@@ -26,7 +26,7 @@ from fedul.hardware import arithmetic_threads, device_named, good_threads, place
 from fedul.methods import make_method
 from fedul.methods.base import Method
 from fedul.models.weights import load_weights, precision_of, weights_of
-from fedul.rounds import Parts, Reporter, participants, run_rounds
+from fedul.rounds import Parts, Reporter, run_rounds
 from fedul.runs import RunFolder, State
 
 
@@ -126,8 +126,9 @@ def _remarks(parts: Parts, config: TrainConfig, *, force: bool) -> list[str]:
         if not force and not parts.method.labels_used(parts.federation):
             raise
         found = [str(problem).partition(";")[0] + "."]
-    clients = participants(len(parts.federation.clients), config)
-    return found + parts.method.remarks(config.rounds) + parts.algorithm.remarks(weights_of(parts.module), clients)
+    clients = config.participants(len(parts.federation.clients))
+    found += [*parts.method.remarks(config.rounds), *parts.algorithm.remarks(weights_of(parts.module), clients)]
+    return [*found, *parts.engine.remarks]
 
 
 def _put_together(

@@ -16,7 +16,7 @@ from fedul.engines.inprocess import InProcess
 from fedul.engines.local import Broadcast
 from fedul.engines.store import ClientStore, InMemory
 from fedul.federation import Federation, UnlabeledSets
-from fedul.methods.base import Method, Predict, Step, Task
+from fedul.methods.base import Method, Predict, Step, Targets, Task
 from fedul.methods.fedul import FedUL, HeldOut
 from fedul.models.weights import weights_of
 from fedul.priors import Matrix
@@ -85,8 +85,8 @@ class Descent(Method):
         bowl = self.bowls[client.name]
         slope = np.zeros_like(bowl.centre) + bowl.slope
         parts = {"curvature": bowl.curvature, "centre": bowl.centre, "slope": slope}
-        shared = {name: torch.from_numpy(value) for name, value in parts.items()}
-        return Task(client.inputs, client.train.index, lambda at: {}, federation.scaling, shared)
+        targets = Targets({}, client={name: torch.from_numpy(value) for name, value in parts.items()})
+        return Task(client.inputs, client.train.index, targets, federation.scaling)
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         w = predict(step.inputs)

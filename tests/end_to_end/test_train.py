@@ -110,6 +110,8 @@ def test_every_option_has_the_same_effect_in_a_toml_file_as_on_the_command_line(
         "checkpoint-every": 1,
         "device": "cpu",
         "threads": 1,
+        "engine-mode": "stacked",
+        "workers": 2,
     }
     spelled = {
         "sets": "--sets 12,12",

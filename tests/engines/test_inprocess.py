@@ -19,7 +19,7 @@ from fedul.engines.inprocess import InProcess
 from fedul.engines.local import Broadcast
 from fedul.federation import Federation, UnlabeledSets
 from fedul.files import tensors_digest
-from fedul.methods.fedul import TEMPERATURES, FedUL, held_out_losses, set_task
+from fedul.methods.fedul import TEMPERATURES, FedUL, HeldOutRows, set_task
 from fedul.models.weights import weights_of
 from fedul.priors import Matrix
 from fedul.randomness import torch_generator
@@ -243,7 +243,7 @@ def test_held_out_losses_are_summed_over_clients() -> None:
     module = linear()
     found = engine(module).held_out(start_of(module))
     with torch.no_grad():
-        each = [held_out_losses(module, set_task(c, c.held_out, FEDERATION)) for c in FEDERATION.clients]
+        each = [HeldOutRows([set_task(c, c.held_out, FEDERATION)]).judged(module) for c in FEDERATION.clients]
     assert found.rows == sum(len(client.held_out) for client in FEDERATION.clients)
     assert_allclose(found.losses, np.sum([one.losses for one in each], axis=0), rtol=1e-12)
     assert_allclose(found.squares, np.sum([one.squares for one in each], axis=0), rtol=1e-12)

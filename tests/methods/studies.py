@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedul.federation import Federation, Labels, Study, Truth, UnlabeledSets
-from fedul.methods.base import Method, Step, Task
+from fedul.methods.base import Method, Step, Task, predicted
 from fedul.models.mlp import mlp
 from fedul.priors import Matrix
 
@@ -60,7 +61,8 @@ def seeded_network(seed: int = 0) -> nn.Module:
 def looked_at(method: Method, task: Task, module: nn.Module, directive: Mapping[str, float] | None = None) -> Task:
     """The task of a round that begins with the weights as they are."""
     with torch.no_grad():
-        return method.begin_round(task, module, directive or {}, {})[0]
+        targets, _ = method.begin_round(task.targets, predicted(module, task), directive or {}, {})
+    return replace(task, targets=targets)
 
 
 def gradient_of(method: Method, module: nn.Module, step: Step) -> Tensor:

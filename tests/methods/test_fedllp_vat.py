@@ -48,7 +48,7 @@ def test_at_weight_zero_it_is_fedllp(mean: str) -> None:
 def test_the_loss_is_the_proportion_loss_and_the_weighted_consistency() -> None:
     method, module = FedLLPVAT(weight=0.3, norm=0.5), seeded_network()
     step = one_step(method, module, 10)
-    consistency = method.consistency(module, step, module(step.inputs)).item()
+    consistency = method.consistency(module, step, module(step.inputs)).mean().item()
     assert_allclose(method.loss(module, step).item(), FedLLP().loss(module, step).item() + 0.3 * consistency)
     assert consistency > 0
 
@@ -94,7 +94,7 @@ def test_a_perturbation_changes_predictions_more_than_random_ones_of_its_length(
     module, method = seeded_network(seed), FedLLPVAT(norm=norm)
     step = one_step(method, module)
     clean = module(step.inputs).log_softmax(-1)
-    found = method.consistency(module, step, module(step.inputs)).item()
+    found = method.consistency(module, step, module(step.inputs)).mean().item()
     generator = torch.Generator().manual_seed(seed)
     changes = []
     for _ in range(20):
@@ -111,7 +111,7 @@ def test_no_gradient_runs_through_the_unchanged_rows_prediction_or_the_direction
     clean = module(step.inputs).detach().softmax(-1)
     moved = module(step.inputs + change).log_softmax(-1)
     expected = flat_gradient(nn.functional.kl_div(moved, clean, reduction="batchmean"), module)
-    found = flat_gradient(method.consistency(module, step, module(step.inputs)), module)
+    found = flat_gradient(method.consistency(module, step, module(step.inputs)).mean(), module)
     assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
@@ -188,7 +188,7 @@ def share_of_the_consistency_term(study: Study, module: nn.Module, method: FedLL
         logits = module(step.inputs)
         proportions = flat_gradient(FedLLP().proportion_loss(logits, step), module).norm()
         logits = module(step.inputs)
-        consistency = method.weight * flat_gradient(method.consistency(module, step, logits), module).norm()
+        consistency = method.weight * flat_gradient(method.consistency(module, step, logits).mean(), module).norm()
         shares.append((consistency / (consistency + proportions)).item())
     return float(np.mean(shares))
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import fedul
 from fedul.federation import Federation, Scaling, Study, Truth, UnlabeledSets
 from fedul.methods import make_method
-from fedul.methods.fedul import TEMPERATURES, FedUL, held_out_losses, set_task
+from fedul.methods.fedul import TEMPERATURES, FedUL, HeldOutRows, set_task
 from fedul.models import build
 from fedul.models.mlp import mlp
 from fedul.models.weights import weights_of
@@ -73,7 +73,7 @@ def test_held_out_losses_are_the_sums_of_minus_log_q_at_every_temperature(
 ) -> None:
     client, federation, module = world
     with torch.no_grad():
-        found = held_out_losses(module, set_task(client, client.held_out, federation), batch_size=3)
+        found = HeldOutRows([set_task(client, client.held_out, federation)]).judged(module, batch_size=3)
         logits = module(client.inputs[client.held_out.index] * 0.5 + 0.1).numpy()
     sets = client.held_out.sets.numpy()
     losses = [plain_losses(logits / t, client, sets, federation.test_prior) for t in TEMPERATURES]

@@ -18,8 +18,9 @@ from torch.nn.functional import one_hot
 import fedul
 from fedul.federation import Federation, UnlabeledSets
 from fedul.methods import fedul_refined
+from fedul.methods.base import Targets, predicted, set_means
 from fedul.methods.fedul import FedUL
-from fedul.methods.fedul_refined import WITHOUT_HELD_OUT, FedULRefined, agreeing, prior_error, set_means
+from fedul.methods.fedul_refined import WITHOUT_HELD_OUT, FedULRefined, agreeing, prior_error
 from fedul.priors import Matrix
 from fedul.randomness import torch_generator
 from fedul.runs import RunFolder
@@ -124,11 +125,15 @@ def random_sets(seed: int, *, zeros: float = 0.0, rows: int = 40, sets: int = 3)
     return logits + priors.log()[numbers], numbers, priors
 
 
+def targets_of(sets: Tensor, priors: Tensor) -> Targets:
+    return Targets({"set": sets}, {"priors": priors})
+
+
 @repeatable
 @given(seeds, st.sampled_from([0.0, 0.4]))
 def test_soft_labels_are_posteriors_in_which_prior_zero_stays_zero(seed: int, zeros: float) -> None:
     logits, sets, priors = random_sets(seed, zeros=zeros)
-    soft = agreeing(logits, sets, priors)
+    soft = agreeing(logits, targets_of(sets, priors))
     assert_allclose(soft.sum(-1), 1, rtol=0, atol=1e-12)
     assert_array_equal(soft[priors[sets] == 0], 0)
     assert bool((soft[priors[sets] > 0] > 0).all())
@@ -138,7 +143,7 @@ def test_soft_labels_are_posteriors_in_which_prior_zero_stays_zero(seed: int, ze
 @given(seeds, st.sampled_from([0.0, 0.4]))
 def test_soft_labels_agree_with_the_priors_of_every_set(seed: int, zeros: float) -> None:
     logits, sets, priors = random_sets(seed, zeros=zeros)
-    soft = agreeing(logits, sets, priors)
+    soft = agreeing(logits, targets_of(sets, priors))
     for m, prior in enumerate(priors):
         assert_allclose(soft[sets == m].mean(0), prior, rtol=0, atol=1e-6)
 
@@ -147,7 +152,7 @@ def test_soft_labels_agree_with_the_priors_of_every_set(seed: int, zeros: float)
 @given(seeds)
 def test_scaling_changes_only_the_odds_that_all_rows_of_a_set_share(seed: int) -> None:
     logits, sets, priors = random_sets(seed)
-    change = agreeing(logits, sets, priors).log() - logits
+    change = agreeing(logits, targets_of(sets, priors)).log() - logits
     odds = change - change[:, :1]
     for m in range(len(priors)):
         here = odds[sets == m]
@@ -161,14 +166,14 @@ def test_with_pure_sets_soft_labels_are_hard(seed: int) -> None:
     priors = torch.eye(4, dtype=torch.float64)[generator.integers(4, size=5)]
     sets = torch.arange(20) % 5
     logits = torch.from_numpy(5 * generator.normal(size=(20, 4)))
-    assert_array_equal(agreeing(logits + priors.log()[sets], sets, priors), priors[sets])
+    assert_array_equal(agreeing(logits + priors.log()[sets], targets_of(sets, priors)), priors[sets])
 
 
 @repeatable
 @given(seeds, st.sampled_from([0.0, 0.4]))
 def test_a_row_that_is_a_set_of_its_own_has_the_priors_as_its_soft_label(seed: int, zeros: float) -> None:
     logits, sets, priors = random_sets(seed, zeros=zeros, rows=6, sets=6)
-    assert_allclose(agreeing(5 * logits, sets, priors), priors[sets], rtol=0, atol=1e-12)
+    assert_allclose(agreeing(5 * logits, targets_of(sets, priors)), priors[sets], rtol=0, atol=1e-12)
 
 
 @repeatable
@@ -178,18 +183,19 @@ def test_the_order_of_rows_and_the_names_of_sets_do_not_matter(seed: int) -> Non
     generator = np.random.default_rng(seed)
     rows, names = (torch.from_numpy(generator.permutation(count)) for count in (len(sets), len(priors)))
     renamed = names.argsort()[sets]
-    expected = agreeing(logits, sets, priors)
-    assert_allclose(agreeing(logits[rows], sets[rows], priors), expected[rows], rtol=0, atol=1e-12)
-    assert_allclose(agreeing(logits, renamed, priors[names]), expected, rtol=0, atol=1e-12)
+    expected = agreeing(logits, targets_of(sets, priors))
+    assert_allclose(agreeing(logits[rows], targets_of(sets[rows], priors)), expected[rows], rtol=0, atol=1e-12)
+    assert_allclose(agreeing(logits, targets_of(renamed, priors[names])), expected, rtol=0, atol=1e-12)
     posterior = logits.softmax(-1)
-    error = prior_error(posterior, sets, priors).item()
-    assert_allclose(prior_error(posterior[rows], sets[rows], priors).item(), error, rtol=1e-9)
-    assert_allclose(prior_error(posterior, renamed, priors[names]).item(), error, rtol=1e-9)
+    error = prior_error(posterior, targets_of(sets, priors)).item()
+    assert_allclose(prior_error(posterior[rows], targets_of(sets[rows], priors)).item(), error, rtol=1e-9)
+    assert_allclose(prior_error(posterior, targets_of(renamed, priors[names])).item(), error, rtol=1e-9)
 
 
 def test_means_over_sets_are_means_and_a_set_without_rows_has_zeros() -> None:
     rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
-    assert_array_equal(set_means(rows, torch.tensor([0, 0, 2]), 3), [[0.5, 0.5], [0, 0], [0.5, 0.5]])
+    sets = Targets({"set": torch.tensor([0, 0, 2])})
+    assert_array_equal(set_means(rows, sets, 3), [[0.5, 0.5], [0, 0], [0.5, 0.5]])
 
 
 def simulated(
@@ -214,7 +220,7 @@ def mean_prior_error(noise: float = 0.0, *, drawn: bool = False, **world: Any) -
     errors = []
     for seed in range(80):
         posterior, sets, told, population = simulated(seed, noise, **world)
-        errors.append(prior_error(posterior, sets, population if drawn else told).item())
+        errors.append(prior_error(posterior, targets_of(sets, population if drawn else told)).item())
     return float(np.mean(errors))
 
 
@@ -246,13 +252,13 @@ def test_noisier_priors_have_a_larger_error() -> None:
 def test_the_error_of_priors_is_never_negative(seed: int, zeros: float) -> None:
     logits, sets, priors = random_sets(seed, zeros=zeros)
     posterior = logits.softmax(-1)
-    seen = set_means(posterior, sets, len(priors))
-    for table in (priors, seen):
-        error = prior_error(posterior, sets, table)
+    targets = targets_of(sets, priors)
+    for table in (priors, set_means(posterior, targets, len(priors))):
+        error = prior_error(posterior, targets_of(sets, table))
         assert error.isfinite()
         assert error >= 0
     certain = one_hot(posterior.argmax(1), posterior.shape[1]).to(posterior)
-    assert prior_error(certain, sets, set_means(certain, sets, len(priors))) == 0
+    assert prior_error(certain, targets_of(sets, set_means(certain, targets, len(priors)))) == 0
 
 
 def history(losses: Sequence[float | None]) -> list[dict[str, Any]]:
@@ -338,8 +344,9 @@ def test_the_error_of_the_priors_is_measured_once() -> None:
     task = method.task(client, STUDY.federation)
     measured = {"prior_error": torch.tensor(0.75, dtype=torch.float64)}
     with torch.no_grad():
-        first, kept = method.begin_round(task, seeded_network(0), {"refine": 1.0}, {})
-        later, still = method.begin_round(task, seeded_network(0), {"refine": 1.0}, measured)
+        logits = predicted(seeded_network(0), task)
+        first, kept = method.begin_round(task.targets, logits, {"refine": 1.0}, {})
+        later, still = method.begin_round(task.targets, logits, {"refine": 1.0}, measured)
     assert list(kept) == ["prior_error"]
     assert still == measured
     assert later.shared["trust"] < first.shared["trust"]

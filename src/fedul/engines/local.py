@@ -1,18 +1,24 @@
-"""A client's local steps, on a worker model whose weights are overwritten in place: the same code on every engine."""
+"""A client's local steps: the same code for one client, for several at once, and at a remote site."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from fedul.algorithms.base import Algorithm, Trained, Update, Weights, plain_steps
+from fedul.algorithms.base import Algorithm, Correction, Trained, Update, Weights, plain_steps
 from fedul.config import TrainConfig
-from fedul.methods.base import Method, Task
+from fedul.engines.optimizers import Tensors, first_of, laid_out, make_optimizer
+from fedul.methods.base import Method, Predict, Step, Task, predicted, step_sizes
 from fedul.models.weights import load_weights, weights_of
 from fedul.randomness import key_seed, torch_generator
+
+Result = tuple[Update, Weights]
+"""A client's update, and what is to be kept there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,105 +31,162 @@ class Broadcast:
     directive: Mapping[str, float] = field(default_factory=dict)  # from the method
 
 
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One client's part of a round; `kept` is what was kept there the last time, empty at first."""
+
+    client: str
+    task: Task
+    kept: Weights
+
+
+class Network(Protocol):
+    """Weights that learn, of one client or of several, and what they predict."""
+
+    names: list[str]
+    parameters: list[Tensor]  # (...) each, or (C, ...) of several clients
+
+    def at(self, step: Step) -> tuple[list[Tensor], Predict]:
+        """The parameters of those clients that take this step, as leaves of autograd, and their predictions."""
+        ...
+
+
+class Alone:
+    """A module as it is, as one client."""
+
+    def __init__(self, module: nn.Module) -> None:
+        learning = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.names, self._module = list(learning), module
+        self.parameters: list[Tensor] = list(learning.values())
+
+    def at(self, step: Step) -> tuple[list[Tensor], Predict]:
+        return self.parameters, self._module
+
+
+@dataclass(frozen=True, eq=False)
+class Walked:
+    """What local steps came to, besides new weights."""
+
+    loss: Tensor  # (C,): mean over the rows
+    gradient: list[Tensor]  # sum over the steps, uncorrected; empty if nobody asked for it
+
+
+def walk(
+    network: Network,
+    steps: Iterable[Step],
+    method: Method,
+    config: TrainConfig,
+    correct: Corrector,
+    *,
+    sum_gradients: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Walked:
+    """Takes the local steps, in place."""
+    optimizer = make_optimizer(config, network.parameters)
+    total = [torch.zeros_like(p) for p in network.parameters] if sum_gradients else []
+    losses: list[Tensor] = []
+    counts: list[Tensor] = []
+    for step in steps:
+        if stopped():
+            raise Stopped
+        moving, predict = network.at(step)
+        loss = method.loss(predict, step)
+        found = torch.autograd.grad(loss.sum() if loss.dim() else loss, moving, allow_unused=True)
+        with torch.no_grad():
+            gradients: Tensors = laid_out(found, moving)
+            if config.l1:
+                gradients = torch._foreach_add(gradients, torch._foreach_sign(moving), alpha=config.l1)
+            if total:
+                torch._foreach_add_(first_of(total, moving), gradients)
+            optimizer.step(moving, correct(moving, gradients))
+        losses.append(loss.detach().reshape(-1))
+        rows = step.inputs.shape[loss.dim()]
+        counts.append(torch.full_like(losses[-1], rows) if step.weight is None else (step.weight > 0).sum(-1))
+    each, rows_of_each = pad_sequence(losses).double(), pad_sequence(counts).double()  # (C, steps)
+    return Walked((each * rows_of_each).sum(1) / rows_of_each.sum(1), total)
+
+
+class Stopped(Exception):
+    """Whoever asked for the steps does not want them any more."""
+
+
+class Corrector:
+    """What an algorithm adds to gradients: proximal * (w - start) + offset."""
+
+    def __init__(self, correction: Correction | None, start: Sequence[Tensor], offset: Sequence[Tensor]) -> None:
+        self._proximal = correction.proximal if correction is not None else 0.0
+        self._start, self._offset = start, offset
+
+    def __call__(self, parameters: list[Tensor], gradients: Tensors) -> Tensors:
+        # Not in place: autograd may hand out one tensor as the gradient of two parameters.
+        if self._proximal:
+            away = torch._foreach_sub(parameters, first_of(self._start, parameters))
+            gradients = torch._foreach_add(gradients, away, alpha=self._proximal)
+        if self._offset:
+            gradients = torch._foreach_add(gradients, first_of(self._offset, parameters))
+        return gradients
+
+
 class Worker:
-    """One model that trains as any client."""
+    """One model that trains as any client, one after another."""
 
     def __init__(self, module: nn.Module, method: Method, algorithm: Algorithm, config: TrainConfig) -> None:
         self._module, self._method, self._algorithm, self._config = module, method, algorithm, config
+        self._network = Alone(module)
         self._named = {name: p.data for name, p in module.named_parameters()}
         self._buffers = dict(module.named_buffers())
         # Layers that a user has put into eval mode, such as a frozen batch norm, stay in it.
         self._frozen = [layer for layer in module.modules() if not layer.training] if module.training else []
-        self._learning = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self._parameters = list(self._learning.values())
 
-    def train(self, name: str, task: Task, broadcast: Broadcast, kept: Weights) -> tuple[Update, Weights]:
-        """A client's update, and what is to be kept there. `kept` is what was kept the last time, empty at first."""
-        config, algorithm = self._config, self._algorithm
-        for_method, for_algorithm = _parted(kept)
+    def train(self, jobs: Sequence[Job], broadcast: Broadcast, stopped: Callable[[], bool]) -> list[Result]:
+        return [self._trained(job, broadcast, stopped) for job in jobs]
+
+    def _trained(self, job: Job, broadcast: Broadcast, stopped: Callable[[], bool]) -> Result:
+        config, algorithm, method, name = self._config, self._algorithm, self._method, job.client
+        for_method, for_algorithm = parted(job.kept)
         # Layers of a user's model may draw from torch's own generator (dropout): keyed like all the rest.
         torch.default_generator.manual_seed(key_seed(config.seed, broadcast.round, name, "layers"))
-        task, for_method = self._looked_at(task, broadcast, for_method)
-        load_weights(self._module, algorithm.start(broadcast.weights, for_algorithm))
+        task = job.task
+        if method.looks(broadcast.directive):
+            targets, for_method = method.begin_round(
+                task.targets, self._looked(task, broadcast), broadcast.directive, for_method
+            )
+            task = replace(task, targets=targets)
+        start = algorithm.start(broadcast.weights, for_algorithm)
+        load_weights(self._module, start)
         self._train_mode()
-        loss, steps, gradient = self._local_steps(
-            task, torch_generator(config.seed, broadcast.round, name), broadcast, for_algorithm
+        generator = torch_generator(config.seed, broadcast.round, name)
+        plans = (task.plan(generator, config.batch_size, config.augment) for _ in range(config.epochs))
+        walked = walk(
+            self._network,
+            (step for plan in plans for step in plan),
+            method,
+            config,
+            corrector(algorithm.correction(broadcast.sent, for_algorithm), start, self._network),
+            sum_gradients=algorithm.wants_mean_gradient,
+            stopped=stopped,
         )
-        trained = Trained(weights_of(self._module), gradient)
-        message, for_algorithm = algorithm.finish(trained, broadcast.sent, for_algorithm)
+        steps = config.epochs * len(step_sizes(len(task), config.batch_size))
+        gradient = {key: total / steps for key, total in zip(self._network.names, walked.gradient, strict=False)}
+        message, for_algorithm = algorithm.finish(
+            Trained(weights_of(self._module), gradient), broadcast.sent, for_algorithm
+        )
         delta, buffers = self._changes(broadcast.weights)
         effective = plain_steps(config.optimizer, config.momentum, steps)
-        return Update(name, delta, len(task), effective, loss, buffers, message), _joined(for_method, for_algorithm)
+        update = Update(name, delta, len(task), effective, float(walked.loss), buffers, message)
+        return update, joined(for_method, for_algorithm)
 
-    def _looked_at(self, task: Task, broadcast: Broadcast, kept: Weights) -> tuple[Task, Weights]:
-        """The round's task, after the method has looked at the client's rows with the fresh global model."""
-        if not self._method.looks(broadcast.directive):
-            return task, kept
+    def _looked(self, task: Task, broadcast: Broadcast) -> Tensor:
+        """The fresh global model's logits of all rows."""
         load_weights(self._module, broadcast.weights)
         self._module.eval()
         with torch.no_grad():
-            return self._method.begin_round(task, self._module, broadcast.directive, kept)
+            return predicted(self._module, task)
 
     def _train_mode(self) -> None:
         self._module.train()
         for layer in self._frozen:
             layer.eval()
-
-    def _local_steps(
-        self, task: Task, generator: torch.Generator, broadcast: Broadcast, kept: Weights
-    ) -> tuple[float, int, Weights]:
-        """The mean loss over rows, the number of steps, and the mean gradient if the algorithm wants it."""
-        config, module, loss_of = self._config, self._module, self._method.loss
-        optimizer = self._optimizer()
-        correct = self._correction(broadcast, kept)
-        total: Weights = {}
-        if self._algorithm.wants_mean_gradient:
-            total = {name: torch.zeros_like(p) for name, p in self._learning.items()}
-        losses: list[Tensor] = []
-        rows: list[int] = []
-        for _ in range(config.epochs):
-            for step in task.plan(generator, config.batch_size, config.augment):
-                optimizer.zero_grad()
-                loss = loss_of(module, step)
-                loss.backward()  # type: ignore[no-untyped-call]
-                if config.l1:
-                    self._add_l1(config.l1)
-                for name, sum_so_far in total.items():
-                    if (gradient := self._learning[name].grad) is not None:
-                        sum_so_far.add_(gradient)
-                for parameter, proximal, start, offset in correct:
-                    _correct(parameter, proximal, start, offset)
-                optimizer.step()
-                losses.append(loss.detach())
-                rows.append(len(step.inputs))
-        weight = torch.tensor(rows, dtype=torch.float64, device=losses[0].device)
-        mean = float(torch.stack(losses).double() @ weight / weight.sum())
-        return mean, len(losses), {name: tensor / len(losses) for name, tensor in total.items()}
-
-    def _correction(
-        self, broadcast: Broadcast, kept: Weights
-    ) -> list[tuple[nn.Parameter, float, Tensor, Tensor | None]]:
-        """The parameters whose gradients the algorithm corrects, with what it takes to do so."""
-        correction = self._algorithm.correction(broadcast.sent, kept)
-        if correction is None:
-            return []
-        start = self._algorithm.start(broadcast.weights, kept)
-        return [
-            (parameter, correction.proximal, start[name], correction.offset.get(name))
-            for name, parameter in self._learning.items()
-        ]
-
-    def _optimizer(self) -> torch.optim.Optimizer:
-        config = self._config
-        if config.optimizer == "adam":
-            return torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
-        return torch.optim.SGD(self._parameters, lr=config.learning_rate, momentum=config.momentum, fused=True)
-
-    @torch.no_grad()
-    def _add_l1(self, weight: float) -> None:
-        for parameter in self._parameters:
-            if parameter.grad is not None:
-                parameter.grad.add_(parameter.sign(), alpha=weight)
 
     @torch.no_grad()
     def _changes(self, weights: Weights) -> tuple[Weights, Weights]:
@@ -138,25 +201,25 @@ class Worker:
         return delta, buffers
 
 
-def _joined(for_method: Weights, for_algorithm: Weights) -> Weights:
+def corrector(correction: Correction | None, start: Weights, network: Network) -> Corrector:
+    """The algorithm's correction of this network's gradients, which starts from these weights."""
+    pairs = list(zip(network.names, network.parameters, strict=True))
+    offset: list[Tensor] = []
+    if correction is not None and correction.offset:
+        offset = [correction.offset.get(name, torch.zeros_like(p)).expand_as(p) for name, p in pairs]
+    return Corrector(correction, [start[name].expand_as(p) for name, p in pairs], offset)
+
+
+def joined(for_method: Weights, for_algorithm: Weights) -> Weights:
+    """What the method keeps at a client and what the algorithm does, as one."""
     groups = {"method": for_method, "algorithm": for_algorithm}
     return {f"{owner}/{name}": tensor for owner, group in groups.items() for name, tensor in group.items()}
 
 
-def _parted(kept: Weights) -> tuple[Weights, Weights]:
+def parted(kept: Weights) -> tuple[Weights, Weights]:
     """What the method keeps at a client, and what the algorithm does."""
     method, algorithm = (
         {name.removeprefix(owner): tensor for name, tensor in kept.items() if name.startswith(owner)}
         for owner in ("method/", "algorithm/")
     )
     return method, algorithm
-
-
-@torch.no_grad()
-def _correct(parameter: nn.Parameter, proximal: float, start: Tensor, offset: Tensor | None) -> None:
-    if parameter.grad is None:  # the loss does not use it, but its correction holds
-        parameter.grad = torch.zeros_like(parameter)
-    if proximal:
-        parameter.grad.add_(parameter - start, alpha=proximal)
-    if offset is not None:
-        parameter.grad.add_(offset)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,6 +29,9 @@ Predict = Callable[[Tensor], Tensor]
 Kept = dict[str, Tensor]
 """What a method keeps at a client between rounds."""
 
+Draw = Callable[[int, torch.Generator], Mapping[str, Tensor]]
+"""From a number of rows to random targets of so many."""
+
 Noise = Callable[[Tensor, torch.Generator], Mapping[str, Tensor]]
 """From inputs (n, ...) to random targets, a row for each of theirs."""
 
@@ -36,23 +40,49 @@ GATHERED = 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
-    """The rows of one local step, and what the method's loss wants to know about each of them."""
+class Targets:
+    """What a loss is told about a client: about each of its rows, about each of its sets, and about all of it.
 
-    inputs: Tensor  # (n, ...)
-    targets: Mapping[str, Tensor]  # each (n, ...)
+    Of several clients at once, every tensor has a dimension of clients in front; those with fewer rows or sets are
+    padded, and `here` says which rows are there.
+    """
+
+    rows: Mapping[str, Tensor]  # (..., n, ?)
+    sets: Mapping[str, Tensor] = field(default_factory=dict)  # (..., M, ?), looked up by the rows' "set"
+    client: Mapping[str, Tensor] = field(default_factory=dict)  # (...), or (..., 1, ?) of several clients
+    here: Tensor | None = None  # (..., n) bool; None means all rows
+    empty: Mapping[str, float] = field(default_factory=dict)  # what pads the values of sets, where that is not 0
+
+    @property
+    def shared(self) -> Mapping[str, Tensor]:
+        """What holds for all rows of a client."""
+        return {**self.sets, **self.client}
+
+    def everywhere(self, name: str) -> Tensor:
+        """A value of the sets (..., n, ?), at each row."""
+        return rows_at(self.sets[name], self.rows["set"])
+
+    def at(self, positions: Tensor) -> Mapping[str, Tensor]:
+        """The targets (..., b, ?) of the rows at these positions (..., b)."""
+        found = {name: rows_at(values, positions) for name, values in self.rows.items()}
+        return {**found, **{name: rows_at(table, found["set"]) for name, table in self.sets.items()}}
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The rows of one local step, and what the method's loss wants to know about each of them.
+
+    Of several clients at once, every tensor has a dimension of clients in front.
+    """
+
+    inputs: Tensor  # (..., n, ...)
+    targets: Mapping[str, Tensor]  # each (..., n, ?)
     shared: Mapping[str, Tensor] = field(default_factory=dict)  # what holds for all rows of the client
-    weight: Tensor | None = None  # (n,), summing to one; None means all rows count the same
+    weight: Tensor | None = None  # (..., n), summing to one; None means all rows count the same
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of one value a row; losses use this and no other, so that padded rows can weigh nothing."""
-        return values.mean() if self.weight is None else (values * self.weight).sum()
-
-    def split(self, sizes: list[int]) -> Iterator[Step]:
-        """Its rows as several steps of these sizes, all rows counting the same; views, not copies."""
-        targets = {name: torch.split(values, sizes) for name, values in self.targets.items()}
-        for i, inputs in enumerate(torch.split(self.inputs, sizes)):
-            yield Step(inputs, {name: values[i] for name, values in targets.items()}, self.shared)
+        return values.mean(-1) if self.weight is None else (values * self.weight).sum(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,26 +91,24 @@ class Task:
 
     inputs: Tensor  # (N, ...)
     index: Tensor  # (n,): the rows to train on
-    targets: Callable[[Tensor], Mapping[str, Tensor]]  # positions in `index` -> targets of these rows
+    targets: Targets
     scaling: Scaling
-    shared: Mapping[str, Tensor] = field(default_factory=dict)
-    noise: Noise | None = None  # random targets, drawn anew for every epoch
+    draw: Draw | None = None  # random targets, drawn anew for every epoch
+    noise: Noise | None = None  # those that are too large to be drawn for all rows beforehand, drawn for every step
 
     def __len__(self) -> int:
         return len(self.index)
 
     def plan(self, generator: torch.Generator, batch_size: int = 0, augment: str = "none") -> Plan:
         """One pass over the rows in random order, with everything random drawn; batch size 0 means all rows at once."""
-        rows = len(self.index)
-        order = torch.randperm(rows, generator=generator).to(self.index.device)
-        size = batch_size or rows
-        cuts = list(range(size, rows, size))
-        # A last step of one row would break batch norm, whose variance needs two: it joins the step before.
-        if cuts and rows - cuts[-1] == 1:
-            cuts.pop()
-        changes = augmentation.draw(augment, rows, generator).to(self.index.device)
+        rows, device = len(self.index), self.index.device
+        order = torch.randperm(rows, generator=generator).to(device)
+        drawn: Mapping[str, Tensor] = {}
+        if self.draw is not None:
+            drawn = {name: values.to(device) for name, values in self.draw(rows, generator).items()}
+        changes = None if augment == "none" else augmentation.draw(augment, rows, generator).to(device)
         seed = 0 if self.noise is None else int(torch.randint(2**62, (), generator=generator))
-        return Plan(self, order.tensor_split(cuts), changes.tensor_split(cuts), augment, seed)
+        return Plan(self, order, step_sizes(rows, batch_size), drawn, augment, changes, seed)
 
     def in_order(self, batch_size: int) -> Iterator[Step]:
         """All rows in their own order, for evaluation."""
@@ -89,7 +117,7 @@ class Task:
 
     def step(self, at: Tensor) -> Step:
         """The rows at these positions."""
-        return Step(self.scaling(self.inputs[self.index[at]]), self.targets(at), self.shared)
+        return Step(self.scaling(self.inputs[self.index[at]]), self.targets.at(at), self.targets.shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,32 +125,74 @@ class Plan:
     """The steps of one local epoch, everything random drawn already; rows are gathered when their turn comes."""
 
     task: Task
-    positions: tuple[Tensor, ...]  # one tensor a step
-    changes: tuple[Tensor, ...]
+    order: Tensor  # (n,)
+    sizes: tuple[int, ...]  # rows of each step
+    drawn: Mapping[str, Tensor]  # random targets (n, ?), in the order of the steps
     augment: str
+    changes: Tensor | None  # (n, p): how the rows are augmented
     noise_seed: int = 0
 
     def __len__(self) -> int:
-        return len(self.positions)
+        return len(self.sizes)
+
+    def noise_generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(self.noise_seed)
 
     def __iter__(self) -> Iterator[Step]:
-        # Several steps' rows at once: gathered and scaled step by step, they are a tenth of a small network's time.
-        values = self.task.inputs.shape[1:].numel() * len(self.positions[0])
-        together = max(1, GATHERED // max(values, 1))
-        generator = torch.Generator().manual_seed(self.noise_seed)
-        for first in range(0, len(self), together):
-            parts = slice(first, first + together)
-            step = self.task.step(torch.cat(self.positions[parts]))
-            if self.augment != "none":
-                changed = augmentation.apply(self.augment, step.inputs, torch.cat(self.changes[parts]))
-                step = replace(step, inputs=changed)
-            if self.task.noise is not None:
-                step = replace(step, targets={**step.targets, **self.task.noise(step.inputs, generator)})
-            yield from step.split([len(at) for at in self.positions[parts]])
+        generator, start = self.noise_generator(), 0
+        for sizes in gathered_at_once(self.sizes, self.task.inputs.shape[1:].numel()):
+            part = slice(start, start := start + sum(sizes))
+            step = self.task.step(self.order[part])
+            inputs, targets = step.inputs, {**step.targets, **{name: v[part] for name, v in self.drawn.items()}}
+            if self.changes is not None:
+                inputs = augmentation.apply(self.augment, inputs, self.changes[part])
+            parts = {name: torch.split(values, sizes) for name, values in targets.items()}
+            for i, rows in enumerate(torch.split(inputs, sizes)):
+                told = {name: values[i] for name, values in parts.items()}
+                if self.task.noise is not None:
+                    told |= self.task.noise(rows, generator)
+                yield Step(rows, told, step.shared)
+
+
+@cache
+def step_sizes(rows: int, batch_size: int) -> tuple[int, ...]:
+    """How many rows each step of an epoch has; batch size 0 means all rows at once.
+
+    >>> step_sizes(10, 4), step_sizes(9, 4)  # a last step of one row would break batch norm: it joins the one before
+    ((4, 4, 2), (4, 5))
+    """
+    size = batch_size or rows
+    sizes = [size] * (rows // size) + ([rows % size] if rows % size else [])
+    if len(sizes) > 1 and sizes[-1] == 1:
+        sizes[-2:] = [size + 1]
+    return tuple(sizes)
+
+
+def gathered_at_once(sizes: Sequence[int], values: int) -> Iterator[list[int]]:
+    """Steps whose rows, of so many values each, are gathered together; alone they would cost a tenth of a small net."""
+    together = max(1, GATHERED // max(values * sizes[0], 1))
+    for first in range(0, len(sizes), together):
+        yield list(sizes[first : first + together])
+
+
+def rows_at(values: Tensor, positions: Tensor) -> Tensor:
+    """The rows of `values` (..., n, ?) at `positions` (..., b): (..., b, ?), each client's from its own."""
+    if positions.dim() == 1:
+        return values[positions]
+    clients = torch.arange(len(positions), device=positions.device)[:, None]
+    return values[clients, positions]
+
+
+def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy (..., n) of each row with its label."""
+    return -logits.log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 
 
 class Method(ABC):
     """What a client minimises. A method is one file with one subclass."""
+
+    at_once: ClassVar[bool] = False
+    """Whether `loss` and `begin_round` take several clients at once, in a dimension in front."""
 
     @abstractmethod
     def task(self, client: UnlabeledSets, federation: Federation) -> Task:
@@ -130,7 +200,7 @@ class Method(ABC):
 
     @abstractmethod
     def loss(self, predict: Predict, step: Step) -> Tensor:
-        """A scalar; pure in the weights behind `predict` and the step."""
+        """A scalar, or one for each client; pure in the weights behind `predict` and the step."""
 
     def labels_used(self, federation: Federation) -> int:
         """How many rows' labels it looks at; 0 for all but the supervised one."""
@@ -149,13 +219,14 @@ class Method(ABC):
         return False
 
     def begin_round(
-        self, task: Task, predict: Predict, directive: Mapping[str, float], kept: Kept
-    ) -> tuple[Task, Kept]:
-        """The round's task after such a look (soft labels, proportions), and what to keep at the client.
+        self, targets: Targets, logits: Tensor, directive: Mapping[str, float], kept: Kept
+    ) -> tuple[Targets, Kept]:
+        """The round's targets after such a look (soft labels, proportions), and what to keep at the client.
 
-        Without gradients, in evaluation mode. `kept` is what was kept there the last time, empty at first.
+        `logits` (..., n, K) are the fresh global model's, in evaluation mode, of all rows of the task. `kept` is what
+        was kept there the last time, empty at first.
         """
-        return task, kept
+        return targets, kept
 
 
 def prior_shift(mix: Matrix, test_prior: Matrix) -> Tensor:
@@ -172,10 +243,22 @@ def predicted(predict: Predict, task: Task, batch_size: int = 1024) -> Tensor:
     return torch.cat([predict(step.inputs) for step in task.in_order(batch_size)])
 
 
-def set_means(rows: Tensor, sets: Tensor, count: int) -> Tensor:
-    """Means (M, K) of rows (n, K) over each set; zeros for a set without rows."""
-    totals = rows.new_zeros(count, rows.shape[1]).index_add_(0, sets, rows)
-    return totals / torch.bincount(sets, minlength=count).clamp_min(1)[:, None]
+def set_means(rows: Tensor, targets: Targets, count: int) -> Tensor:
+    """Means (..., M, K) of rows (..., n, K) over each set; zeros for a set without rows."""
+    return set_sums(rows, targets, count) / set_sizes(targets, count, rows.dtype).clamp_min(1)
+
+
+def set_sums(rows: Tensor, targets: Targets, count: int) -> Tensor:
+    """Sums (..., M, K) of rows (..., n, K) over each set."""
+    if targets.here is not None:
+        rows = rows * targets.here.unsqueeze(-1)
+    sets = targets.rows["set"].unsqueeze(-1).expand(rows.shape)
+    return rows.new_zeros(*rows.shape[:-2], count, rows.shape[-1]).scatter_add_(-2, sets, rows)
+
+
+def set_sizes(targets: Targets, count: int, precision: torch.dtype) -> Tensor:
+    """How many rows each set has (..., M, 1)."""
+    return set_sums(torch.ones_like(targets.rows["set"], dtype=precision).unsqueeze(-1), targets, count)
 
 
 @contextmanager

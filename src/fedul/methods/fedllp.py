@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedul.config import check, option
 from fedul.federation import Federation, UnlabeledSets, float_type
-from fedul.methods.base import Kept, Method, Predict, Step, Task, predicted, prior_shift, set_means
+from fedul.methods.base import Kept, Method, Predict, Step, Targets, Task, prior_shift, set_means
 
 LEAST = 1e-4
 """A corrected mean may leave 0..1; below this share it counts as this, and gives no gradient."""
@@ -34,40 +35,35 @@ class FedLLP(Method):
         choices=("full", "batch"),
     )
 
+    at_once: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check(self)
 
     def task(self, client: UnlabeledSets, federation: Federation) -> Task:
         device, precision = client.inputs.device, float_type(client.inputs)
-        sets = client.train.sets.to(device)
         priors = torch.from_numpy(client.priors).to(device, precision)
         offset = prior_shift(client.class_mix, federation.test_prior).to(device, precision)
 
-        def targets(at: Tensor) -> Mapping[str, Tensor]:
-            return {"set": sets[at], "priors": priors[sets[at]]}
-
-        return Task(client.inputs, client.train.index.to(device), targets, federation.scaling, {"offset": offset})
+        targets = Targets({"set": client.train.sets.to(device)}, {"priors": priors}, client={"offset": offset})
+        return Task(client.inputs, client.train.index.to(device), targets, federation.scaling)
 
     def looks(self, directive: Mapping[str, float]) -> bool:
         return self.mean == "full"
 
     def begin_round(
-        self, task: Task, predict: Predict, directive: Mapping[str, float], kept: Kept
-    ) -> tuple[Task, Kept]:
-        then = (predicted(predict, task) + task.shared["offset"]).softmax(-1)  # (n, K)
-        sets = task.targets(torch.arange(len(task), device=then.device))["set"]
-        full = set_means(then, sets, int(sets.max()) + 1)  # (M, K)
-
-        def targets(at: Tensor) -> Mapping[str, Tensor]:
-            return {**task.targets(at), "then": then[at], "full": full[sets[at]]}
-
-        return replace(task, targets=targets), kept
+        self, targets: Targets, logits: Tensor, directive: Mapping[str, float], kept: Kept
+    ) -> tuple[Targets, Kept]:
+        then = (logits + targets.client["offset"]).softmax(-1)  # (..., n, K)
+        full = set_means(then, targets, targets.sets["priors"].shape[-2])
+        rows, sets = {**targets.rows, "then": then}, {**targets.sets, "full": full}
+        return replace(targets, rows=rows, sets=sets), kept
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         return self.proportion_loss(predict(step.inputs), step)
 
     def proportion_loss(self, logits: Tensor, step: Step) -> Tensor:
-        """The loss from logits (n, K)."""
+        """The loss from logits (..., n, K)."""
         now = (logits + step.shared["offset"]).softmax(-1)
         alike = self._alike(step)
         mean = alike @ now
@@ -78,9 +74,9 @@ class FedLLP(Method):
 
     @staticmethod
     def _alike(step: Step) -> Tensor:
-        """(n, n): row i averages over the step's rows of the set of row i; padded rows count for nothing."""
+        """(..., n, n): row i averages over the step's rows of the set of row i; padded rows count for nothing."""
         sets, priors = step.targets["set"], step.targets["priors"]
-        alike = (sets[:, None] == sets[None, :]).to(priors.dtype)
+        alike = (sets.unsqueeze(-1) == sets.unsqueeze(-2)).to(priors.dtype)
         if step.weight is not None:
-            alike = alike * (step.weight > 0).to(priors.dtype)
-        return alike / alike.sum(1, keepdim=True).clamp_min(1)
+            alike = alike * (step.weight > 0).unsqueeze(-2).to(priors.dtype)
+        return alike / alike.sum(-1, keepdim=True).clamp_min(1)

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from fedul.config import option
 from fedul.federation import Federation, UnlabeledSets
-from fedul.methods.base import Kept, Predict, Step, Task, statistics_kept
+from fedul.methods.base import Kept, Predict, Step, Targets, Task, statistics_kept
 from fedul.methods.fedllp import FedLLP
 
 PROBE = 1e-2
@@ -41,7 +41,7 @@ class FedLLPVAT(FedLLP):
 
         def noise(inputs: Tensor, generator: torch.Generator) -> Mapping[str, Tensor]:
             direction = torch.randn(inputs.shape, generator=generator, dtype=torch.float32)
-            return {"direction": _unit(direction).to(inputs.device, inputs.dtype)}
+            return {"direction": _unit(direction, 1).to(inputs.device, inputs.dtype)}
 
         return replace(task, noise=noise)
 
@@ -55,29 +55,31 @@ class FedLLPVAT(FedLLP):
         return super().looks(directive) or bool(self.weight)
 
     def begin_round(
-        self, task: Task, predict: Predict, directive: Mapping[str, float], kept: Kept
-    ) -> tuple[Task, Kept]:
+        self, targets: Targets, logits: Tensor, directive: Mapping[str, float], kept: Kept
+    ) -> tuple[Targets, Kept]:
         if super().looks(directive):
-            task, kept = super().begin_round(task, predict, directive, kept)
-        weight = task.shared["offset"].new_tensor(directive.get("consistency", 0.0))
-        return replace(task, shared={**task.shared, "consistency": weight}), kept
+            targets, kept = super().begin_round(targets, logits, directive, kept)
+        offset = targets.client["offset"]  # (K,), or (C, 1, K) of several clients
+        weight = offset.new_full(offset.shape[:-1], directive.get("consistency", 0.0))
+        return replace(targets, client={**targets.client, "consistency": weight}), kept
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         logits = predict(step.inputs)
         loss = self.proportion_loss(logits, step)
         if self.weight:
-            loss = loss + step.shared["consistency"] * self.consistency(predict, step, logits)
+            loss = loss + step.mean(step.shared["consistency"] * self.consistency(predict, step, logits))
         return loss
 
     def consistency(self, predict: Predict, step: Step, logits: Tensor) -> Tensor:
-        """KL between the predictions for a row and for the row changed where it matters most."""
+        """KL (..., n) between the predictions for a row and for the row changed where it matters most."""
         clean = logits.detach().log_softmax(-1)
+        lead = logits.dim() - 1  # dimensions before those of a row
         with statistics_kept(predict):
             changed = (PROBE * step.targets["direction"]).requires_grad_()
             distance = _divergence(clean, predict(step.inputs + changed)).sum()
             (gradient,) = torch.autograd.grad(distance, changed)
-            perturbed = predict(step.inputs + self.norm * _unit(gradient))
-        return step.mean(_divergence(clean, perturbed))
+            perturbed = predict(step.inputs + self.norm * _unit(gradient, lead))
+        return _divergence(clean, perturbed)
 
 
 def _divergence(clean: Tensor, logits: Tensor) -> Tensor:
@@ -85,8 +87,8 @@ def _divergence(clean: Tensor, logits: Tensor) -> Tensor:
     return functional.kl_div(logits.log_softmax(-1), clean, reduction="none", log_target=True).sum(-1)
 
 
-def _unit(rows: Tensor) -> Tensor:
-    """Each row at length 1; a row of zeros stays."""
-    length = rows.flatten(1).norm(dim=1).reshape(-1, *[1] * (rows.dim() - 1))
+def _unit(rows: Tensor, lead: int) -> Tensor:
+    """Each row at length 1, a row being what follows the first dimensions; a row of zeros stays."""
+    length = rows.flatten(lead).norm(dim=-1).reshape(*rows.shape[:lead], *[1] * (rows.dim() - lead))
     unit: Tensor = rows / length.clamp_min(torch.finfo(rows.dtype).tiny)
     return unit

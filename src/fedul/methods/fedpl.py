@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedul.config import check, option
 from fedul.federation import Federation, UnlabeledSets, float_type
-from fedul.methods.base import Method, Predict, Step, Task, prior_shift
+from fedul.methods.base import Method, Predict, Step, Targets, Task, cross_entropies, prior_shift, rows_at
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class FedPL(Method):
     threshold: float = option(0.4, "Largest predicted probability above which a row is sure (tau).", low=0, high=1)
     mix: float = option(0.3, "Weight of the mixed term (lambda).", low=0)
     shape: float = option(0.75, "Mixing weights are drawn from Beta(shape, shape).", low=1e-3)
+
+    at_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check(self)
@@ -39,15 +41,14 @@ class FedPL(Method):
         shares = np.bincount(label.cpu().numpy(), minlength=len(federation.classes)) / len(label)
         offset = prior_shift(shares, federation.test_prior).to(device, precision)
 
-        def targets(at: Tensor) -> Mapping[str, Tensor]:
-            return {"label": label[at]}
+        def draw(rows: int, generator: torch.Generator) -> Mapping[str, Tensor]:
+            return {
+                "partner": torch.rand(rows, generator=generator),
+                "share": self._shares(rows, generator).to(precision),
+            }
 
-        def noise(inputs: Tensor, generator: torch.Generator) -> Mapping[str, Tensor]:
-            partner = torch.rand(len(inputs), generator=generator)
-            return {"partner": partner.to(device), "share": self._shares(len(inputs), generator).to(device, precision)}
-
-        index = client.train.index.to(device)
-        return Task(client.inputs, index, targets, federation.scaling, {"offset": offset}, noise)
+        targets = Targets({"label": label}, client={"offset": offset})
+        return Task(client.inputs, client.train.index.to(device), targets, federation.scaling, draw)
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         label, offset = step.targets["label"], step.shared["offset"]
@@ -55,19 +56,20 @@ class FedPL(Method):
         here = torch.ones_like(label, dtype=torch.bool) if step.weight is None else step.weight > 0
         sure = (logits.detach().softmax(-1).amax(-1) > self.threshold) & here
         unsure = ~sure & here
-        direct = functional.cross_entropy(logits + offset, label, reduction="none")
-        loss = step.mean(torch.where(sure | ~sure.any(), direct, torch.zeros_like(direct)))
+        direct = cross_entropies(logits + offset, label)
+        loss = step.mean(torch.where(sure | ~sure.any(-1, keepdim=True), direct, torch.zeros_like(direct)))
         if not self.mix:
             return loss
         # Every row gets a partner, whether it needs one or not: so no shape depends on what the model predicts.
-        unsure_first = unsure.logical_not().to(torch.uint8).argsort(stable=True)
-        count = unsure.sum()
-        partner = unsure_first[(step.targets["partner"] * count).long().minimum((count - 1).clamp_min(0))]
+        unsure_first = unsure.logical_not().to(torch.uint8).argsort(dim=-1, stable=True)
+        count = unsure.sum(-1, keepdim=True)
+        drawn = (step.targets["partner"] * count).long().minimum((count - 1).clamp_min(0))
+        partner = unsure_first.gather(-1, drawn)
         share = step.targets["share"]
-        across = share.reshape(-1, *[1] * (step.inputs.dim() - 1))
-        mixed = predict(across * step.inputs + (1 - across) * step.inputs[partner]) + offset
-        own = functional.cross_entropy(mixed, label, reduction="none")
-        other = functional.cross_entropy(mixed, label[partner], reduction="none")
+        across = share.reshape(*share.shape, *[1] * (step.inputs.dim() - share.dim()))
+        mixed = predict(across * step.inputs + (1 - across) * rows_at(step.inputs, partner)) + offset
+        own = cross_entropies(mixed, label)
+        other = cross_entropies(mixed, label.gather(-1, partner))
         both = torch.where(sure & (count > 0), share * own + (1 - share) * other, torch.zeros_like(own))
         return loss + self.mix * step.mean(both)
 

@@ -7,15 +7,17 @@ priors it is supervised learning on z + log(pibar / pi).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedul.config import check, option
-from fedul.federation import Federation, Rows, UnlabeledSets, float_type
-from fedul.methods.base import Method, Predict, Step, Task
+from fedul.federation import Federation, Rows, Scaling, UnlabeledSets, float_type
+from fedul.inputs import gathered
+from fedul.methods.base import Method, Predict, Step, Targets, Task
 from fedul.transition import Transition, set_loss
 
 
@@ -24,6 +26,8 @@ class FedUL(Method):
     """Minimise a score of the predicted set; -log Q unless another is asked for."""
 
     score: str = option("log", "Score of the predicted set, as --loss.", choices=("log", "brier", "authors"))
+
+    at_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check(self)
@@ -44,44 +48,45 @@ def set_task(client: UnlabeledSets, rows: Rows, federation: Federation) -> Task:
     device = client.inputs.device
     transition = Transition(client.priors, client.set_priors, federation.test_prior)
     transition.to(device, float_type(client.inputs))
-    joint, marginal = transition.joint, transition.marginal
-    sets = rows.sets.to(device)
-
-    def targets(at: Tensor) -> Mapping[str, Tensor]:
-        return {"set": sets[at], "joint": joint[sets[at]]}
-
-    shared = {"joint": joint, "marginal": marginal}
-    return Task(client.inputs, rows.index.to(device), targets, federation.scaling, shared)
+    targets = Targets(
+        {"set": rows.sets.to(device)},
+        {"joint": transition.joint},
+        {"marginal": transition.marginal},
+        empty={"joint": -math.inf},
+    )
+    return Task(client.inputs, rows.index.to(device), targets, federation.scaling)
 
 
 def log_loss(logits: Tensor, step: Step) -> Tensor:
-    """-log Q of each row's set (n,): proper, so at its optimum the class posterior is the true one."""
+    """-log Q of each row's set (..., n): proper, so at its optimum the class posterior is the true one."""
     return set_loss(logits, step.targets["joint"], step.shared["marginal"])
 
 
 def brier_loss(logits: Tensor, step: Step) -> Tensor:
-    """sum_j Q_j^2 - 2 Q_m (n,): proper as well, and bounded, so that no row can pull hard."""
+    """sum_j Q_j^2 - 2 Q_m (..., n): proper as well, and bounded, so that no row can pull hard."""
     predicted, own = _sets(logits, step)
     return predicted.square().sum(-1) - 2 * own
 
 
 def authors_loss(logits: Tensor, step: Step) -> Tensor:
-    """Cross-entropy with the *probabilities* Q as logits (n,), as in the code published with the paper.
+    """Cross-entropy with the *probabilities* Q as logits (..., n), as in the code published with the paper.
 
     Since log sum_j exp Q_j is about |Q|^2 / 2M and a constant, it is a Brier score whose first term is M times too
     small: bounded, but not proper. What it recovers is over-confident, and may be wrong even with infinitely many rows.
     """
     predicted, own = _sets(logits, step)
-    return predicted.logsumexp(-1) - own
+    # A set that is there for padding only has no class at all.
+    absent = step.shared["joint"].isneginf().all(-1).unsqueeze(-2)
+    return predicted.masked_fill(absent, -math.inf).logsumexp(-1) - own
 
 
 def _sets(logits: Tensor, step: Step) -> tuple[Tensor, Tensor]:
-    """Q of all sets (n, M), and of each row's own (n,)."""
+    """Q of all sets (..., n, M), and of each row's own (..., n)."""
     joint, marginal = step.shared["joint"], step.shared["marginal"]
     # Q_m = sum_k p_k P(m | k), with p the class posterior under the client's mix: one product, whatever M is.
-    given_class = (joint - marginal).exp().nan_to_num(0.0)  # (M, K); -inf less -inf: a class that the client has not
-    predicted = (logits + marginal).softmax(-1) @ given_class.T
-    return predicted, predicted.gather(-1, step.targets["set"][:, None]).squeeze(-1)
+    given_class = (joint - marginal).exp().nan_to_num(0.0)  # (..., M, K); -inf less -inf: a class the client has not
+    predicted = (logits + marginal).softmax(-1) @ given_class.mT
+    return predicted, predicted.gather(-1, step.targets["set"].unsqueeze(-1)).squeeze(-1)
 
 
 LOSSES = {"log": log_loss, "brier": brier_loss, "authors": authors_loss}
@@ -138,19 +143,43 @@ def _standard_error(total: float, squares: float, rows: int) -> float:
     return math.sqrt(max(squares / rows - (total / rows) ** 2, 0.0) / (rows - 1))
 
 
-def held_out_losses(predict: Predict, task: Task, batch_size: int = 1024) -> HeldOut:
-    """-log Q over the task's rows, with logits divided by each of the temperatures.
+class HeldOutRows:
+    """The held-out rows of all clients as one table: with many small clients, each call costs more than its sums."""
 
-    A network becomes too sure of itself long before it stops learning to tell classes apart. Judged at its best
-    temperature, a round is chosen for what it knows; and since -log Q is proper, that temperature calibrates it.
-    """
-    totals = torch.zeros(3, len(TEMPERATURES), dtype=torch.float64)
-    for step in task.in_order(batch_size):
-        logits = predict(step.inputs)
-        # (T, n, K): all temperatures at once, since with many small clients each operation costs more than its sums.
-        scaled = logits / logits.new_tensor(TEMPERATURES)[:, None, None]
-        losses = log_loss(scaled, step).double()  # (T, n)
-        changes = losses - losses[TEMPERATURES.index(1.0)]
-        totals += torch.stack([losses.sum(-1), losses.square().sum(-1), changes.square().sum(-1)]).cpu()
-    sums, squares, differences = (tuple(total) for total in totals.tolist())
-    return HeldOut(sums, squares, differences, len(task))
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self._parts: list[tuple[Tensor, Tensor]] = []  # where each client's rows are; tasks themselves are not kept
+        sets, joints, marginals = [], [], []
+        self._scaling, first = Scaling(), 0
+        for task in tasks:
+            joint = task.targets.sets["joint"]
+            self._parts.append((task.inputs, task.index))
+            self._scaling = task.scaling
+            sets.append(task.targets.rows["set"] + first)
+            joints.append(joint)
+            marginals.append(task.targets.client["marginal"].expand_as(joint))
+            first += len(joint)
+        self._set, self._joint, self._marginal = _joined(sets), _joined(joints), _joined(marginals)
+
+    def judged(self, predict: Predict, batch_size: int = 1024) -> HeldOut:
+        """-log Q over all rows, with logits divided by each of the temperatures.
+
+        A network becomes too sure of itself long before it stops learning to tell classes apart. Judged at its best
+        temperature, a round is chosen for what it knows; and since -log Q is proper, that temperature calibrates it.
+        """
+        totals = torch.zeros(3, len(TEMPERATURES), dtype=torch.float64)
+        first = 0
+        for rows in gathered(self._parts, batch_size):
+            inputs = self._scaling(rows)
+            sets = self._set[first : (first := first + len(inputs))]
+            logits = predict(inputs)
+            # (T, n, K): all temperatures at once.
+            scaled = logits / logits.new_tensor(TEMPERATURES)[:, None, None]
+            losses = set_loss(scaled, self._joint[sets], self._marginal[sets]).double()  # (T, n)
+            changes = losses - losses[TEMPERATURES.index(1.0)]
+            totals += torch.stack([losses.sum(-1), losses.square().sum(-1), changes.square().sum(-1)]).cpu()
+        sums, squares, differences = (tuple(total) for total in totals.tolist())
+        return HeldOut(sums, squares, differences, first)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return torch.cat(parts) if parts else torch.empty(0)

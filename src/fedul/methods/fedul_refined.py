@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from torch import Tensor
 from fedul.config import check, option
 from fedul.errors import InputError
 from fedul.federation import Federation, UnlabeledSets, float_type
-from fedul.methods.base import Kept, Method, Predict, Step, Task, predicted, set_means
+from fedul.methods.base import Kept, Method, Predict, Step, Targets, Task, rows_at, set_means, set_sizes, set_sums
 from fedul.methods.fedul import FedUL, log_loss
 
 SINKHORN_STEPS = 20
@@ -48,6 +48,8 @@ class FedULRefined(Method):
     trust: float = option(0.75, "Largest weight of the soft labels; at 0 this is fedul.", low=0, high=1)
     score: str = option("log", "Score of the predicted set, as --loss.", choices=("log", "brier", "authors"))
 
+    at_once: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check(self)
         if self.latest < self.earliest:
@@ -56,7 +58,8 @@ class FedULRefined(Method):
     def task(self, client: UnlabeledSets, federation: Federation) -> Task:
         task = FedUL().task(client, federation)
         priors = torch.from_numpy(client.priors).to(client.inputs.device, float_type(client.inputs))
-        return replace(task, shared={**task.shared, "priors": priors})
+        sets = {**task.targets.sets, "priors": priors}
+        return replace(task, targets=replace(task.targets, sets=sets))
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         logits = predict(step.inputs)
@@ -80,22 +83,16 @@ class FedULRefined(Method):
         return bool(directive.get("refine"))
 
     def begin_round(
-        self, task: Task, predict: Predict, directive: Mapping[str, float], kept: Kept
-    ) -> tuple[Task, Kept]:
-        logits = predicted(predict, task)
-        everything = task.targets(torch.arange(len(task), device=logits.device))
-        sets, priors = everything["set"], task.shared["priors"]
+        self, targets: Targets, logits: Tensor, directive: Mapping[str, float], kept: Kept
+    ) -> tuple[Targets, Kept]:
         if "prior_error" not in kept:
             # Measured once, with the model that FedUL made: later models have learned to agree with the priors.
-            error = prior_error((logits + task.shared["marginal"]).softmax(-1), sets, priors)
+            error = prior_error((logits + targets.client["marginal"]).softmax(-1), targets)
             kept = {**kept, "prior_error": error}
-        soft = agreeing(logits + everything["joint"], sets, priors)
-
-        def targets(at: Tensor) -> Mapping[str, Tensor]:
-            return {**task.targets(at), "soft": soft[at]}
-
-        trust = self.trust / (1 + DOUBT * kept["prior_error"])
-        return replace(task, targets=targets, shared={**task.shared, "trust": trust}), kept
+        soft = agreeing(logits + targets.everywhere("joint"), targets)
+        trust = self.trust / (1 + DOUBT * kept["prior_error"])  # (...)
+        rows, client = {**targets.rows, "soft": soft}, {**targets.client, "trust": trust.unsqueeze(-1)}
+        return replace(targets, rows=rows, client=client), kept
 
     def _start(self, history: Sequence[Mapping[str, Any]]) -> int:
         """After how many rounds refinement starts, as far as these rounds tell."""
@@ -109,37 +106,46 @@ class FedULRefined(Method):
         return self.latest
 
 
-def agreeing(logits: Tensor, sets: Tensor, priors: Tensor) -> Tensor:
-    """Posteriors (n, K), with the classes of each set scaled until its mean posterior is its priors (M, K).
+def agreeing(logits: Tensor, targets: Targets) -> Tensor:
+    """Posteriors (..., n, K), with the classes of each set scaled until its mean posterior is its priors (..., M, K).
 
     A class with prior zero stays at zero.
     """
+    priors, sets = targets.sets["priors"], targets.rows["set"]
+    least = torch.finfo(priors.dtype).tiny
+    wanted, sizes = priors.clamp_min(least).log(), set_sizes(targets, priors.shape[-2], priors.dtype).clamp_min(1)
     scale = torch.zeros_like(priors)  # log of the scaling of each set's classes
     for _ in range(SINKHORN_STEPS):
-        now = set_means((logits + scale[sets]).softmax(-1), sets, len(priors))
-        least = torch.finfo(now.dtype).tiny
-        step = priors.clamp_min(least).log() - now.clamp_min(least).log()
-        scale = torch.where(priors > 0, scale + step, scale)
-    return (logits + scale[sets]).softmax(-1)
+        now = set_sums((logits + rows_at(scale, sets)).softmax(-1), targets, priors.shape[-2]) / sizes
+        scale = torch.where(priors > 0, scale + wanted - now.clamp_min(least).log(), scale)
+    return (logits + rows_at(scale, sets)).softmax(-1)
 
 
-def prior_error(posterior: Tensor, sets: Tensor, priors: Tensor) -> Tensor:
-    """How wrong class priors are, as a multiple of the sampling error of a set's shares; a scalar, 0 or more.
+def prior_error(posterior: Tensor, targets: Targets) -> Tensor:
+    """How wrong class priors are, as a multiple of the sampling error of a set's shares (...); 0 or more.
 
-    Posteriors (n, K) under the client's mix do not know which set a row is in. Rows of class j have the posterior C_j
-    on average, so that a set with exact priors Pi_m shows Pi_m C. What its rows show beyond that and beyond chance is
-    laid at the priors' door. About 0 for priors counted on these very rows, about 1 for those of a population that they
-    were drawn from.
+    Posteriors (..., n, K) under the client's mix do not know which set a row is in. Rows of class j have the posterior
+    C_j on average, so that a set with exact priors Pi_m shows Pi_m C. What its rows show beyond that and beyond chance
+    is laid at the priors' door. About 0 for priors counted on these very rows, about 1 for those of a population that
+    they were drawn from.
     """
-    count = len(priors)
-    sizes = torch.bincount(sets, minlength=count)[:, None].to(posterior.dtype)  # (M, 1)
-    confusion = posterior.T @ posterior / posterior.sum(0).clamp_min(1e-9)[:, None]  # C (K, K), without a label
-    expected, second = priors @ confusion, priors @ confusion.square()  # (M, K)
-    by_chance = (set_means(posterior.square(), sets, count) - second).clamp_min(0) / sizes.clamp_min(1)
+    priors = targets.sets["priors"]
+    count = priors.shape[-2]
+    sizes = set_sizes(targets, count, posterior.dtype)  # (..., M, 1)
+    weighed = posterior if targets.here is None else posterior * targets.here.unsqueeze(-1)
+    # C (..., K, K), without a label.
+    confusion = weighed.mT @ posterior / weighed.sum(-2).clamp_min(1e-9).unsqueeze(-1)
+    expected, second = priors @ confusion, priors @ confusion.square()  # (..., M, K)
+    by_chance = (set_means(posterior.square(), targets, count) - second).clamp_min(0) / sizes.clamp_min(1)
     known = (priors > 0) & (sizes > 0)
-    shown = sizes * ((set_means(posterior, sets, count) - expected).square() - by_chance) / expected.clamp_min(1e-9)
+    shown = sizes * ((set_means(posterior, targets, count) - expected).square() - by_chance) / expected.clamp_min(1e-9)
     sampled = (second - expected.square()) / expected.clamp_min(1e-9)  # what shares drawn by chance would show
-    total = torch.where(known, sampled, torch.zeros_like(priors)).sum()
+    total = _total(torch.where(known, sampled, torch.zeros_like(priors)))
     # A model that tells no class from another shows nothing of the priors: no division by nothing.
-    least = 0.05 * (known.sum() - (sizes > 0).sum()).clamp_min(1)
-    return (torch.where(known, shown, torch.zeros_like(priors)).sum() / total.maximum(least)).clamp_min(0)
+    least = 0.05 * (_total(known) - _total(sizes > 0)).clamp_min(1)
+    return (_total(torch.where(known, shown, torch.zeros_like(priors))) / total.maximum(least)).clamp_min(0)
+
+
+def _total(table: Tensor) -> Tensor:
+    """The sum (...) over sets and classes."""
+    return table.sum((-2, -1))

@@ -6,18 +6,17 @@ cross-entropy would learn each client's mix, and clients that differ would pull 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedul.config import check, option
 from fedul.errors import InputError
 from fedul.federation import Federation, Labels, Truth, UnlabeledSets, float_type
-from fedul.methods.base import Method, Predict, Step, Task, prior_shift
+from fedul.methods.base import Method, Predict, Step, Targets, Task, cross_entropies, prior_shift
 from fedul.randomness import numpy_generator
 
 
@@ -28,6 +27,8 @@ class Supervised(Method):
     labels: float = option(1.0, "Share of the rows whose label is known.", low=1e-6, high=1)
     truth: Truth | None = None
     seed: int = 0
+
+    at_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check(self)
@@ -40,15 +41,13 @@ class Supervised(Method):
         label = torch.from_numpy(labels).to(device)
         offset = prior_shift(mix, federation.test_prior).to(device, float_type(client.inputs))
 
-        def targets(at: Tensor) -> Mapping[str, Tensor]:
-            return {"label": label[at]}
-
         index = client.train.index[torch.from_numpy(known)].to(device)
-        return Task(client.inputs, index, targets, federation.scaling, {"offset": offset})
+        targets = Targets({"label": label}, client={"offset": offset})
+        return Task(client.inputs, index, targets, federation.scaling)
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         logits = predict(step.inputs) + step.shared["offset"]
-        return step.mean(functional.cross_entropy(logits, step.targets["label"], reduction="none"))
+        return step.mean(cross_entropies(logits, step.targets["label"]))
 
     def known(self, client: UnlabeledSets) -> Labels:
         """Positions of the training rows whose label is known; a row that is in several sets counts as one."""
