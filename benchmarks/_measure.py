@@ -87,10 +87,18 @@ def show(result: Mapping[str, Any], rows: Sequence[Sequence[str]], *, as_json: b
     if as_json:
         print(json.dumps(result, indent=2))
         return
+    show_table(rows)
+    show_machine(result["machine"])
+
+
+def show_table(rows: Sequence[Sequence[str]]) -> None:
+    """Cells that line up."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    facts = result["machine"]
+
+
+def show_machine(facts: Mapping[str, Any]) -> None:
     print(f"\n{facts['processor']}, {facts['cores']} cores, Python {facts['python']}, torch {facts['torch']}")
 
 

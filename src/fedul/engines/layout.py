@@ -18,7 +18,7 @@ from fedul.federation import Federation
 from fedul.hardware import cores
 from fedul.methods.base import Method
 
-SMALL = 250_000
+SMALL = 200_000
 """Parameters of a dense network up to which clients train quicker stacked: beyond, its kernels are long enough."""
 LARGE = 5_000_000
 """Parameters from which on all threads work on one client: two of them side by side would wait for memory."""
@@ -26,8 +26,8 @@ STACKED = 2_000_000
 """Parameters that are stacked at most: more fall out of the cache."""
 TOGETHER = 256
 """Clients that are stacked at most."""
-FEWEST = 32
-"""Clients a stack that keep a thread busy; with fewer it is quicker to have one stack."""
+BUSY = 200_000
+"""Stacked parameters that keep a thread busy: threads with smaller stacks wait for each other's Python."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ def _good_workers(module: nn.Module, size: int, clients: int, threads: int, stac
     if next(module.parameters()).device.type != "cpu":
         return 1
     if stacked:
-        return max(1, min(threads, clients // FEWEST))
+        return max(1, min(threads, clients * size // BUSY))
     # Dense layers of a small network are over so soon that threads would wait for each other's Python.
     return min(threads, clients) if _convolves(module) and size < LARGE else 1
 
