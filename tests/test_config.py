@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from fedul.config import DataConfig, TrainConfig, make, plain, read_toml
+from fedul.config import DataConfig, TrainConfig
 from fedul.errors import InputError
+from fedul.settings import make, plain, read_toml
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedul.algorithms import ALGORITHMS
-from fedul.config import CompareConfig, DataConfig, TrainConfig, name_values, plain
+from fedul.config import CompareConfig, DataConfig, TrainConfig
 from fedul.data.study import load_config
 from fedul.errors import InputError, unknown
 from fedul.federation import Study
@@ -22,6 +22,7 @@ from fedul.files import read_json, write_json
 from fedul.methods import METHODS
 from fedul.rounds import Reporter
 from fedul.runs import RunFolder, first_difference
+from fedul.settings import name_values, plain
 from fedul.training import check_run, train
 
 FORMAT = "fedul-comparison"

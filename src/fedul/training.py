@@ -15,7 +15,7 @@ from torch import nn
 from fedul import __version__, models
 from fedul.algorithms import make_algorithm
 from fedul.classifier import Classifier
-from fedul.config import TrainConfig, make, plain
+from fedul.config import TrainConfig
 from fedul.engines.inprocess import InProcess
 from fedul.engines.store import ClientStore, InMemory
 from fedul.errors import InputError
@@ -28,6 +28,7 @@ from fedul.methods.base import Method
 from fedul.models.weights import load_weights, precision_of, weights_of
 from fedul.rounds import Parts, Reporter, run_rounds
 from fedul.runs import RunFolder, State
+from fedul.settings import make, plain
 
 
 class Quiet:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedul.config import make_part
 from fedul.errors import unknown
+from fedul.settings import make_part
 
 if TYPE_CHECKING:
     from fedul.algorithms.base import Algorithm

@@ -15,8 +15,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedul.config import check, option
 from fedul.errors import InputError, WorldError
+from fedul.settings import check, option
 
 Weights = dict[str, Tensor]
 """Parameters and buffers by name."""

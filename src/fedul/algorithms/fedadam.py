@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedul.algorithms.base import Algorithm, Update, Weights, mean_of, moved
-from fedul.config import option
+from fedul.settings import option
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedul.algorithms.base import Algorithm, Update, Weights, mean_of, moved
-from fedul.config import option
+from fedul.settings import option
 
 
 @dataclass(frozen=True)

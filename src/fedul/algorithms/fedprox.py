@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedul.algorithms.base import Algorithm, Correction, Weights
-from fedul.config import option
+from fedul.settings import option
 
 
 @dataclass(frozen=True)

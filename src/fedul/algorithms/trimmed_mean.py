@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedul.algorithms.base import Algorithm, Update, Weights, moved, nobody, refuse_rows
-from fedul.config import option
+from fedul.settings import option
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from rich.table import Table
 
 from fedul.cli import show
 from fedul.cli.options import merged, part, with_options
-from fedul.config import CompareConfig, DataConfig, TrainConfig, make
+from fedul.config import CompareConfig, DataConfig, TrainConfig
 from fedul.errors import InputError
+from fedul.settings import make
 
 if TYPE_CHECKING:
     from fedul.comparison import Result

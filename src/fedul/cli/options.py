@@ -11,9 +11,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from fedul.algorithms import ALGORITHMS
-from fedul.config import read_toml
 from fedul.errors import unknown
 from fedul.methods import METHODS
+from fedul.settings import read_toml
 
 REGISTRIES = {"method": METHODS, "algorithm": ALGORITHMS}
 # Settings that a flag states twice as yes and no, under names that say what each means.

@@ -11,7 +11,8 @@ from rich.markup import escape
 
 from fedul.cli import show
 from fedul.cli.options import merged, part, with_options
-from fedul.config import DataConfig, RunConfig, TrainConfig, make
+from fedul.config import DataConfig, RunConfig, TrainConfig
+from fedul.settings import make
 
 
 @with_options(RunConfig, DataConfig, TrainConfig)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedul.config import DataConfig, make, plain
+from fedul.config import DataConfig
 from fedul.data import read
 from fedul.data.partition import deal
 from fedul.federation import Study
+from fedul.settings import make, plain
 
 
 def load(data: str = "digits", **options: Any) -> Study:

@@ -20,10 +20,11 @@ from torch import nn
 
 from fedul.algorithms.base import Algorithm, Update, Weights
 from fedul.config import TrainConfig
+from fedul.engines.cohort import Cohorts
 from fedul.engines.layers import stacked_forward
 from fedul.engines.layout import layout_of, put_channels_last
 from fedul.engines.local import Broadcast, Job, Result, Worker
-from fedul.engines.stacked import Cohorts, StackedWorker
+from fedul.engines.stacked import StackedWorker
 from fedul.engines.store import ClientStore, InMemory
 from fedul.federation import Federation, Rows
 from fedul.methods.base import Method, Task

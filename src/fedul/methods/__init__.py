@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedul.config import make_part
 from fedul.errors import InputError, unknown
+from fedul.settings import make_part
 
 if TYPE_CHECKING:
     from fedul.federation import Truth

@@ -17,9 +17,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedul.config import check, option
 from fedul.federation import Federation, UnlabeledSets, float_type
 from fedul.methods.base import Kept, Method, Predict, Step, Targets, Task, prior_shift, set_means
+from fedul.settings import check, option
 
 LEAST = 1e-4
 """A corrected mean may leave 0..1; below this share it counts as this, and gives no gradient."""

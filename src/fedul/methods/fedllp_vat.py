@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedul.config import option
 from fedul.federation import Federation, UnlabeledSets
 from fedul.methods.base import Kept, Predict, Step, Targets, Task, statistics_kept
 from fedul.methods.fedllp import FedLLP
+from fedul.settings import option
 
 PROBE = 1e-2
 """Length of the step by which the direction is found. The published 1e-6 is lost in the rounding of float32."""

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedul.config import check, option
 from fedul.federation import Federation, UnlabeledSets, float_type
 from fedul.methods.base import Method, Predict, Step, Targets, Task, cross_entropies, prior_shift, rows_at
+from fedul.settings import check, option
 
 
 @dataclass(frozen=True)

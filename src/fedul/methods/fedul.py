@@ -14,10 +14,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedul.config import check, option
 from fedul.federation import Federation, Rows, Scaling, UnlabeledSets, float_type
 from fedul.inputs import gathered
 from fedul.methods.base import Method, Predict, Step, Targets, Task
+from fedul.settings import check, option
 from fedul.transition import Transition, set_loss
 
 

@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedul.config import check, option
 from fedul.errors import InputError
 from fedul.federation import Federation, UnlabeledSets, float_type
 from fedul.methods.base import Kept, Method, Predict, Step, Targets, Task, rows_at, set_means, set_sizes, set_sums
 from fedul.methods.fedul import FedUL, log_loss
+from fedul.settings import check, option
 
 SINKHORN_STEPS = 20
 DOUBT = 4

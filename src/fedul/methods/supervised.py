@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedul.config import check, option
 from fedul.errors import InputError
 from fedul.federation import Federation, Labels, Truth, UnlabeledSets, float_type
 from fedul.methods.base import Method, Predict, Step, Targets, Task, cross_entropies, prior_shift
 from fedul.randomness import numpy_generator
+from fedul.settings import check, option
 
 
 @dataclass(frozen=True)
