@@ -14,7 +14,7 @@ from fedul.algorithms.base import Algorithm, Correction, Trained, Update, Weight
 from fedul.config import TrainConfig
 from fedul.engines.optimizers import Tensors, first_of, laid_out, make_optimizer
 from fedul.methods.base import Method, Predict, Step, Task, predicted, step_sizes
-from fedul.models.weights import load_weights, weights_of
+from fedul.models.weights import weights_of
 from fedul.randomness import key_seed, torch_generator
 
 Result = tuple[Update, Weights]
@@ -85,7 +85,7 @@ def walk(
     optimizer = make_optimizer(config, network.parameters)
     total = [torch.zeros_like(p) for p in network.parameters] if sum_gradients else []
     losses: list[Tensor] = []
-    counts: list[Tensor] = []
+    counts: list[Tensor | int] = []
     for step in steps:
         if stopped():
             raise Stopped
@@ -100,10 +100,11 @@ def walk(
                 torch._foreach_add_(first_of(total, moving), gradients)
             optimizer.step(moving, correct(moving, gradients))
         losses.append(loss.detach().reshape(-1))
-        rows = step.inputs.shape[loss.dim()]
-        counts.append(torch.full_like(losses[-1], rows) if step.weight is None else (step.weight > 0).sum(-1))
-    each, rows_of_each = pad_sequence(losses).double(), pad_sequence(counts).double()  # (C, steps)
-    return Walked((each * rows_of_each).sum(1) / rows_of_each.sum(1), total)
+        counts.append(step.inputs.shape[loss.dim()] if step.weight is None else (step.weight > 0).sum(-1))
+    each = pad_sequence(losses).double()  # (C, steps)
+    taken = [torch.as_tensor(n, device=each.device).expand(len(one)) for n, one in zip(counts, losses, strict=True)]
+    rows = pad_sequence(taken).double()  # (C, steps)
+    return Walked((each * rows).sum(1) / rows.sum(1), total)
 
 
 class Stopped(Exception):
@@ -133,8 +134,8 @@ class Worker:
     def __init__(self, module: nn.Module, method: Method, algorithm: Algorithm, config: TrainConfig) -> None:
         self._module, self._method, self._algorithm, self._config = module, method, algorithm, config
         self._network = Alone(module)
-        self._named = {name: p.data for name, p in module.named_parameters()}
-        self._buffers = dict(module.named_buffers())
+        self._weights = weights_of(module)
+        self._named = [name for name, _ in module.named_parameters()]
         # Layers that a user has put into eval mode, such as a frozen batch norm, stay in it.
         self._frozen = [layer for layer in module.modules() if not layer.training] if module.training else []
 
@@ -153,7 +154,7 @@ class Worker:
             )
             task = replace(task, targets=targets)
         start = algorithm.start(broadcast.weights, for_algorithm)
-        load_weights(self._module, start)
+        self._load(start)
         self._train_mode()
         generator = torch_generator(config.seed, broadcast.round, name)
         plans = (task.plan(generator, config.batch_size, config.augment) for _ in range(config.epochs))
@@ -168,9 +169,8 @@ class Worker:
         )
         steps = config.epochs * len(step_sizes(len(task), config.batch_size))
         gradient = {key: total / steps for key, total in zip(self._network.names, walked.gradient, strict=False)}
-        message, for_algorithm = algorithm.finish(
-            Trained(weights_of(self._module), gradient), broadcast.sent, for_algorithm
-        )
+        trained = Trained(self._weights, gradient)
+        message, for_algorithm = algorithm.finish(trained, broadcast.sent, for_algorithm)
         delta, buffers = self._changes(broadcast.weights)
         effective = plain_steps(config.optimizer, config.momentum, steps)
         update = Update(name, delta, len(task), effective, float(walked.loss), buffers, message)
@@ -178,10 +178,15 @@ class Worker:
 
     def _looked(self, task: Task, broadcast: Broadcast) -> Tensor:
         """The fresh global model's logits of all rows."""
-        load_weights(self._module, broadcast.weights)
+        self._load(broadcast.weights)
         self._module.eval()
         with torch.no_grad():
             return predicted(self._module, task)
+
+    @torch.no_grad()
+    def _load(self, weights: Weights) -> None:
+        """As `load_weights`, for a client that would take longer to find its weights than to train."""
+        torch._foreach_copy_(list(self._weights.values()), [weights[name] for name in self._weights])
 
     def _train_mode(self) -> None:
         self._module.train()
@@ -191,9 +196,11 @@ class Worker:
     @torch.no_grad()
     def _changes(self, weights: Weights) -> tuple[Weights, Weights]:
         """How far parameters and buffers are from the global ones."""
-        delta = {name: tensor - weights[name] for name, tensor in self._named.items()}
+        delta = {name: self._weights[name] - weights[name] for name in self._named}
         buffers: Weights = {}
-        for name, buffer in self._buffers.items():
+        for name, buffer in self._weights.items():
+            if name in delta:
+                continue
             # A constant buffer may hold infinities (a mask), whose difference is not a number.
             if not torch.equal(buffer, weights[name]):
                 exact = buffer.dtype if buffer.is_floating_point() else torch.float64

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedul.federation import Federation, Scaling, UnlabeledSets
@@ -185,7 +186,8 @@ def rows_at(values: Tensor, positions: Tensor) -> Tensor:
 
 def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy (..., n) of each row with its label."""
-    return -logits.log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    losses = functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none")
+    return losses.view(labels.shape)
 
 
 class Method(ABC):
