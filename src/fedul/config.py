@@ -32,6 +32,7 @@ class DataConfig:
 
     data: str = option("digits", "Data set; 'fedul datasets' lists them.")
     data_dir: str | None = option(None, "Folder with data files (default: FEDUL_DATA, then the user cache).")
+    rows: int = option(0, "Use only so many training rows, drawn at random (0 = all).", low=0)
     clients: int = option(5, "Number of clients.", low=1)
     sets: tuple[int, ...] = option(
         (10,), "Sets a client: one number, or one for each client (10,20,30,40,50).", parse=whole_numbers

@@ -16,10 +16,12 @@ from typing import Any
 from torch import Tensor
 
 from fedul.classifier import Classifier
+from fedul.config import DataConfig, TrainConfig
 from fedul.engines.store import OnDisk
 from fedul.errors import InputError
 from fedul.files import read_json, read_tensors, remove_leftovers, write_bytes, write_json, write_tensors
 from fedul.models import Model
+from fedul.settings import plain
 
 FORMAT = "fedul-run"
 VERSION = 2
@@ -34,6 +36,8 @@ MAY_CHANGE = {
     "data_dir",
 }
 """Settings of the training that a resumed run may change: they do not alter the rounds already done."""
+DEFAULTS = {**plain(TrainConfig()), **plain(DataConfig())}
+"""What a setting is where a run says nothing of it, having been made before there was such a setting."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,15 +209,15 @@ class RunFolder:
 
 
 def _identity(config: Mapping[str, Any]) -> str:
-    """A digest of all that makes a run what it is."""
-    sections = {
-        name: {key: value for key, value in section.items() if key not in MAY_CHANGE}
-        if isinstance(section, Mapping)
-        else section
-        for name, section in config.items()
-        if name != "software"
-    }
+    """A digest of all that makes a run what it is; a setting that came later does not disown runs without it."""
+    sections = {name: _telling(section) for name, section in config.items() if name != "software"}
     return hashlib.sha256(json.dumps(sections, sort_keys=True).encode()).hexdigest()
+
+
+def _telling(section: Any) -> Any:
+    if not isinstance(section, Mapping):
+        return section
+    return {key: value for key, value in section.items() if key not in MAY_CHANGE and value != DEFAULTS.get(key)}
 
 
 def first_difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
@@ -222,8 +226,9 @@ def first_difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> st
         old, new = stored.get(section), config.get(section)
         if isinstance(old, dict) and isinstance(new, dict):
             for key in sorted(set(old) | set(new)):
-                if key not in MAY_CHANGE and old.get(key) != new.get(key):
-                    return f"{key.replace('_', '-')} is {old.get(key)} there, {new.get(key)} here"
+                there, here = (settings.get(key, DEFAULTS.get(key)) for settings in (old, new))
+                if key not in MAY_CHANGE and there != here:
+                    return f"{key.replace('_', '-')} is {there} there, {here} here"
         elif old != new:
             return f"{section.replace('_', ' ')} differs"
     return ""

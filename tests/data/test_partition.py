@@ -67,6 +67,20 @@ def parts_of(client: UnlabeledSets) -> list[set[int]]:
     return [set(client.train.index.tolist()), set(client.held_out.index.tolist())]
 
 
+def test_fewer_rows_are_drawn_from_all_by_the_seed() -> None:
+    few, again, others = dealt(rows=600), dealt(rows=600), dealt(rows=600, seed=1)
+    drawn = [study.federation.clients[0].inputs.flatten().tolist() for study in (few, again, others)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(set(drawn[0])) == 600
+    client = few.federation.clients[0]
+    assert_array_equal(few.truth.train_labels[client.name], client.inputs[client.train.index, 0] % 10)
+
+
+def test_more_rows_than_there_are_are_refused() -> None:
+    with pytest.raises(InputError, match="rows: 3001 of 3000 training rows cannot be had"):
+        dealt(rows=3001)
+
+
 def test_iid_clients_have_equal_shares_of_the_rows() -> None:
     sizes = [len(part) for part in pools("iid", 0)]
     assert sizes == [9600] * 5

@@ -86,6 +86,7 @@ def test_every_option_has_the_same_effect_in_a_toml_file_as_on_the_command_line(
         "noise-formula": "intended",
         "sets-overlap": False,
         "validation": 0.25,
+        "rows": 3000,
         "test-prior": "natural",
         "seed": 7,
         "method": "fedul-refined",

@@ -6,7 +6,7 @@ up in a `Truth`, beside the `Federation`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ Index = NDArray[np.int64]
 
 def deal(data: LabelledData, config: DataConfig) -> Study:
     """A study: clients with unlabeled sets, and the truth of every row beside them."""
+    data = _fewer_rows(data, config)
     classes, seed = len(data.classes), config.seed
     if config.clients * max(config.sets) > len(data.train_labels):  # before lists of that length are made
         raise InputError(
@@ -74,6 +75,18 @@ def deal(data: LabelledData, config: DataConfig) -> Study:
         held_out_labels=held_labels,
     )
     return Study(federation, truth)
+
+
+def _fewer_rows(data: LabelledData, config: DataConfig) -> LabelledData:
+    """The data with as many training rows as asked for."""
+    there = len(data.train_labels)
+    if not config.rows:
+        return data
+    if config.rows > there:
+        raise InputError(f"rows: {config.rows} of {there} training rows cannot be had; ask for fewer, or 0 for all.")
+    chosen = np.sort(numpy_generator(config.seed, "rows").permutation(there)[: config.rows])
+    inputs = data.train_inputs[torch.from_numpy(chosen)]
+    return replace(data, train_inputs=inputs, train_labels=data.train_labels[chosen])
 
 
 def split_clients(labels: Labels, rows: Index, config: DataConfig) -> list[Index]:
