@@ -97,7 +97,7 @@ def test_the_same_run_is_refused_unless_resumed_and_left_as_it_is(run: RunFolder
     [
         (with_training(seed=1), "seed is 0 there, 1 here"),
         (with_training(sets=[1, 3]), r"sets is \[1, 2\] there, \[1, 3\] here"),
-        (with_training(batch_size=3), "batch-size is None there, 3 here"),
+        (with_training(batch_size=3), "batch-size is 32 there, 3 here"),
         ({**CONFIG, "data": {"data": "mnist", "seed": 0}}, "data is digits there, mnist here"),
         ({**CONFIG, "data_fingerprint": "abd"}, "data fingerprint differs"),
     ],

@@ -50,7 +50,7 @@ class Run:
     selected_round: int
     validation_loss: float | None  # held-out -log Q of the selected round, at its best temperature
     test_error: float | None  # of the selected round, over the pooled test rows; None without truth
-    test_error_clients: float | None  # averaged over the clients' test sets, as the paper's tables do
+    test_errors: Sequence[float]  # over each client's test rows; empty without truth
     calibration_error: float | None  # expected calibration error of the delivered probabilities; None without truth
     weights_sha256: str  # of the last round
     labels_used: int
@@ -60,6 +60,11 @@ class Run:
         error = "" if self.test_error is None else f", test error {self.test_error:.2%}"
         return f"<Run of {len(self.history)} rounds, round {self.selected_round} selected{error}>"
 
+    @property
+    def test_error_clients(self) -> float | None:
+        """Averaged over the clients' test sets, as the paper's tables do; None without truth."""
+        return sum(self.test_errors) / len(self.test_errors) if self.test_errors else None
+
     def summary(self) -> dict[str, Any]:
         """The run in a few figures, as `fedul train --json` prints them."""
         return {
@@ -68,6 +73,7 @@ class Run:
             "selected_round": self.selected_round,
             "test_error": self.test_error,
             "test_error_clients": self.test_error_clients,
+            "test_errors": list(self.test_errors),
             "calibration_error": self.calibration_error,
             "validation_loss": self.validation_loss,
             "labels_used": self.labels_used,
@@ -179,7 +185,7 @@ def _finish(parts: Parts, state: State, folder: RunFolder | None) -> Run:
     federation = parts.federation
     chosen = state.history[state.selected_round - 1]
     load_weights(parts.module, state.selected)
-    pooled, by_client = None, None
+    pooled, by_client = None, list[float]()
     if parts.truth is not None:
         pooled, by_client = test_error(parts.module, parts.truth, federation.scaling)
     classifier = Classifier(
@@ -200,7 +206,7 @@ def _finish(parts: Parts, state: State, folder: RunFolder | None) -> Run:
         selected_round=state.selected_round,
         validation_loss=chosen["held_out_loss"],
         test_error=pooled,
-        test_error_clients=by_client,
+        test_errors=by_client,
         weights_sha256=tensors_digest(state.weights),
         labels_used=parts.method.labels_used(federation),
         calibration_error=apart,

@@ -41,10 +41,10 @@ TRUTH = Truth(
 )
 
 
-def test_the_pooled_error_counts_rows_and_the_other_one_counts_clients() -> None:
+def test_the_error_is_over_all_rows_and_over_those_of_each_client() -> None:
     pooled, by_client = test_error(Sign(), TRUTH, Scaling())
     assert pooled == 2 / 6
-    assert by_client == (2 / 4 + 0 / 2) / 2
+    assert by_client == [2 / 4, 0 / 2]
 
 
 def test_inputs_are_scaled_before_they_are_judged() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedul.errors import InputError
 from fedul.models import MODELS, build, resolve
+from fedul.models.operations import operations
 
 ROWS = (64,)
 DIGITS = (1, 8, 8)
@@ -43,28 +44,6 @@ def weights(module: nn.Module) -> dict[str, Tensor]:
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def counted_operations(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """As fvcore counts in training mode: multiply-adds, 5 a batch-norm input, 1 an average-pool input."""
-    total = 0
-
-    def count(part: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        nonlocal total
-        if isinstance(part, nn.Conv2d):
-            total += output.numel() * part.weight[0].numel()
-        elif isinstance(part, nn.Linear):
-            total += part.weight.numel()
-        elif isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
-            total += 5 * inputs[0].numel()
-        elif isinstance(part, nn.AdaptiveAvgPool2d):
-            total += inputs[0].numel()
-
-    for part in module.modules():
-        part.register_forward_hook(count)
-    with torch.no_grad():
-        module.eval()(torch.zeros(1, *shape))
-    return total
 
 
 def two_layers(shape: tuple[int, ...], classes: int) -> nn.Sequential:
@@ -151,7 +130,7 @@ def test_resnet18_names_its_tensors_as_torchvision_does() -> None:
 def test_operations_are_those_the_paper_prints_in_billions(
     name: str, shape: tuple[int, ...], classes: int, printed: float
 ) -> None:
-    assert counted_operations(build(name, shape, classes, seed=0), shape) == round(printed * 1e9)
+    assert operations(build(name, shape, classes, seed=0), shape) == round(printed * 1e9)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -9,7 +9,7 @@ import traceback
 import typer
 
 from fedul import __version__
-from fedul.cli import compare, datasets, demo, listing, predict, train
+from fedul.cli import compare, datasets, demo, listing, predict, reproduce, train
 from fedul.errors import FedulError
 
 app = typer.Typer(
@@ -29,6 +29,9 @@ app.command(
     "compare", epilog="Example:  fedul compare --data digits --methods fedul,fedllp --seeds 3 --out COMPARISON"
 )(compare.compare)
 app.command("predict", epilog="Example:  fedul predict RUN images.npy --out predictions.csv")(predict.predict)
+app.command("reproduce", epilog="Example:  fedul reproduce table1 --only 'data=mnist,split=iid,sets=10'")(
+    reproduce.reproduce
+)
 app.command("methods")(listing.methods)
 app.command("algorithms")(listing.algorithms)
 app.add_typer(datasets.app, name="datasets")

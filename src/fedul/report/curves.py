@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,24 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul.comparison import Result
-from fedul.files import write_bytes
+from fedul.report.drawing import drawing
 
 STYLES = ("-", "--", ":", "-.")
 
 
 def draw_errors(results: Sequence[Result], path: Path, title: str) -> None:
     """Draws the mean test error over seeds by round, with the range over seeds as a band."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of a home without a cache, which is no matter
+    with drawing(path, (8, 5)) as axes:
+        from matplotlib.ticker import MaxNLocator
 
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    with matplotlib.rc_context({"svg.hashsalt": "fedul", "svg.fonttype": "none"}):  # equal runs, equal files
-        figure = Figure(figsize=(8, 5), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots()
         for i, result in enumerate(results):
             rounds, errors = _measured(result)
             if not len(rounds):
@@ -44,12 +34,6 @@ def draw_errors(results: Sequence[Result], path: Path, title: str) -> None:
         axes.yaxis.set_minor_formatter("{x:g}")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3, which="both")
-        if axes.get_legend_handles_labels()[0]:  # nothing was measured with --evaluate-every 0
-            axes.legend(frameon=False, fontsize="small")
-        content = io.BytesIO()
-        kind = path.suffix.lstrip(".")
-        figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    write_bytes(path, content.getvalue())
 
 
 def _measured(result: Result) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

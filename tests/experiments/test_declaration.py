@@ -1,0 +1,115 @@
+"""Tables of the paper are data: every cell has its settings, and the number that was published for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedul.errors import InputError
+from fedul.experiments.declaration import SCALES, Declaration, declared, from_document, names
+
+DOCUMENT: dict[str, Any] = {
+    "title": "Errors",
+    "source": "Table 9",
+    "rows": ["split", "sets"],
+    "columns": ["method"],
+    "seeds": 3,
+    "axes": {"split": ["iid", "noniid"], "sets": ["10", "20"], "method": ["fedul", "supervised:labels=0.1"]},
+    "label": {"supervised:labels=0.1": "FedAvg 10 %"},
+    "settings": {"rounds": 100, "data": "mnist", "l1": 1e-6},
+    "when": [{"cells": "sets=20", "l1": 5e-6}, {"cells": "split=noniid,sets=20", "l1": 7e-6}],
+    "scale": {
+        "laptop": {
+            "rounds": 15,
+            "when": [{"cells": "method=fedul", "epochs": 2}],
+            "axes": {"sets": ["10"]},
+            "seeds": 2,
+        },
+        "smoke": {"rounds": 2},
+    },
+    "published": [{"cells": "split=iid,sets=10", "fedul": [0.78, 0.06], "supervised:labels=0.1": [2.5, 0.1]}],
+}
+
+
+def table(scale: str = "paper", **changes: Any) -> Declaration:
+    return from_document("errors", DOCUMENT, scale, changes)
+
+
+def test_cells_are_all_combinations_of_the_axes() -> None:
+    assert len({tuple(cell.values.items()) for cell in table().cells}) == len(table().cells) == 8
+
+
+def test_later_settings_win_where_their_cells_are_meant() -> None:
+    found = {(c.values["split"], c.values["sets"]): c.training.l1 for c in table().cells}
+    assert found == {("iid", "10"): 1e-6, ("iid", "20"): 5e-6, ("noniid", "10"): 1e-6, ("noniid", "20"): 7e-6}
+
+
+def test_values_of_axes_are_settings() -> None:
+    cell = table().cells[-1]
+    assert (cell.data.split, cell.data.sets) == ("noniid", (20,))
+    assert (cell.training.method, cell.training.method_option) == ("supervised", {"labels": 0.1})
+
+
+def test_a_scale_replaces_settings_axes_and_seeds() -> None:
+    laptop = table("laptop")
+    assert {cell.training.rounds for cell in laptop.cells} == {15}
+    assert {(c.training.method, c.training.epochs) for c in laptop.cells} == {("fedul", 2), ("supervised", 1)}
+    assert (laptop.axes["sets"], laptop.seeds) == (["10"], 2)
+
+
+def test_at_the_smallest_scale_all_data_are_the_embedded_digits() -> None:
+    assert {cell.data.data for cell in table("smoke").cells} == {"digits"}
+
+
+def test_changes_hold_for_all_cells() -> None:
+    assert {cell.training.rounds for cell in table(rounds=7).cells} == {7}
+
+
+def test_published_numbers_are_with_their_cells() -> None:
+    published = [cell.published for cell in table().cells if cell.published]
+    assert published == [((0.78, 0.06),), ((2.5, 0.1),)]
+
+
+def test_cells_can_be_chosen() -> None:
+    chosen = table().only("split=iid,sets=10|20,method=supervised:labels=0.1").cells
+    assert [cell.values["sets"] for cell in chosen] == ["10", "20"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "complaint"),
+    [
+        ("splits=iid", "unknown axis 'splits': did you mean 'split'"),
+        ("split=idd", "unknown split 'idd': did you mean 'iid'"),
+        ("split", "only: expected AXIS=VALUE, got 'split'"),
+    ],
+)
+def test_what_is_not_there_cannot_be_chosen(chosen: str, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        table().only(chosen)
+
+
+def test_the_same_settings_have_the_same_run_whatever_table_they_are_of() -> None:
+    cell, changed = table().cells[0], table(learning_rate=0.1).cells[0]
+    assert cell.key(0) == table().only("split=iid").cells[0].key(0)
+    assert len({cell.key(0), cell.key(1), changed.key(0)}) == 3
+    assert cell.key(0) == table(threads=1, workers=2, data_dir="elsewhere").cells[0].key(0)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", names())
+def test_every_declared_table_can_be_read(name: str, scale: str) -> None:
+    declaration = declared(name, scale)
+    assert declaration.cells
+    assert {*declaration.rows, *declaration.columns} <= set(declaration.axes)
+    assert declaration.x is None or declaration.x in declaration.axes
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_published_number_belongs_to_a_cell(name: str) -> None:
+    import tomllib
+    from importlib.resources import files
+
+    document = tomllib.loads(files("fedul.experiments").joinpath("declared", f"{name}.toml").read_text())
+    numbers = sum(len(entry) - 1 for entry in document.get("published", []))
+    assert sum(bool(cell.published) for cell in declared(name, "paper").cells) == numbers
