@@ -30,7 +30,6 @@ format: $(VENV)/.dev ## Bring the code into its form
 bench: $(BENCH)/.ready ## Measure speed and memory, against other simulators too (half an hour on a quiet machine)
 	$(BENCH)/bin/python benchmarks/speed.py --json docs/results/speed.json --plots docs/results/figures
 	$(BENCH)/bin/python benchmarks/many_clients.py
-	$(BENCH)/bin/python benchmarks/overhead.py
 	$(BENCH)/bin/python benchmarks/memory.py
 	$(BENCH)/bin/python benchmarks/startup.py
 

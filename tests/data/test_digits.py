@@ -40,7 +40,7 @@ def test_digits_are_found_whatever_the_data_folder() -> None:
 def test_a_listed_data_set_says_how_large_it_is_and_on_what_terms(name: str) -> None:
     source = SOURCES[name]
     assert source.rows == source.train_rows + source.test_rows > 0
-    assert source.classes == 10
+    assert source.classes >= 2
     assert source.description
     assert source.licence
 

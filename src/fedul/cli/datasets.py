@@ -32,6 +32,7 @@ def datasets(context: typer.Context, data_dir: Folder = None, json: Json = False
                 "classes": source.classes,
                 "licence": source.licence,
                 "embedded": source.embedded,
+                "obtain": source.obtain or None,
                 "path": None if places[name] is None else str(places[name]),
             }
             for name, source in SOURCES.items()
@@ -47,7 +48,7 @@ def datasets(context: typer.Context, data_dir: Folder = None, json: Json = False
         there = "embedded" if source.embedded else "yes" if places[name] else "no"
         table.add_row(name, source.description, f"{source.rows:,}", source.licence, there)
     show.out.print(table)
-    if absent := [name for name, place in places.items() if place is None]:
+    if absent := [name for name, place in places.items() if place is None and not SOURCES[name].obtain]:
         show.out.print(f"Get one with: fedul datasets fetch {absent[0]}")
 
 

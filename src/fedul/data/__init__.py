@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from fedul.data.source import LabelledData, complete_folder, find_folder
-from fedul.errors import unknown
+from fedul.data.source import LabelledData, complete_folder, find_folder, search_folders
+from fedul.errors import InputError, unknown
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Source:
     """A data set: facts to list, the files that make it up, and the function that reads them."""
 
     reader: str  # "module:function"
-    description: str
+    about: str
     licence: str
     train_rows: int
     test_rows: int
@@ -28,6 +28,12 @@ class Source:
     files: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ("",)  # each file may have any of these endings
     below: str = ""  # the folder that the published archive brings along
+    obtain: str = ""  # for files that fedul cannot fetch: what a user does to get them
+
+    @property
+    def description(self) -> str:
+        """What the data shows and, if it cannot be fetched, how to get it."""
+        return f"{self.about}; not fetched: {self.obtain}" if self.obtain else self.about
 
     @property
     def embedded(self) -> bool:
@@ -86,6 +92,39 @@ SOURCES: dict[str, Source] = {
         files=(*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"),
         below="cifar-10-batches-bin",
     ),
+    "mednist": Source(
+        "fedul.data.mednist:load",
+        "Medical images of six kinds (CT, MRI, X-ray), 28 x 28 (MONAI's MedNIST)",
+        "CC BY-SA 4.0",
+        train_rows=48_762,
+        test_rows=9_752,
+        classes=6,
+        files=("mednist28.npz",),
+        obtain="make mednist28.npz (images, labels, class_names) of MONAI's MedNIST and put it into the data folder",
+    ),
+    "brain-mri": Source(
+        "fedul.data.brain_mri:load",
+        "Brain MRI with three kinds of tumour or none, 28 x 28 (Kaggle)",
+        "unclear; for tests only",
+        train_rows=5_501,
+        test_rows=1_092,
+        classes=4,
+        files=("brain_mri28.npz",),
+        obtain="make brain_mri28.npz (train_ and test_ images, labels, unique; class_names) of Kaggle's brain tumour "
+        "MRI and put it into the data folder",
+    ),
+    "rsna-hemorrhage": Source(
+        "fedul.data.rsna:load",
+        "Head CT with one of five kinds of intracranial hemorrhage or none, 3 x 28 x 28 (RSNA 2019)",
+        "RSNA's terms: not commercial",
+        train_rows=82_500,  # in round numbers, as the paper counts them
+        test_rows=23_500,
+        classes=6,
+        files=("stage_2_train.csv",),
+        below="rsna-intracranial-hemorrhage-detection",
+        obtain="unpack stage_2_train.csv and stage_2_train/ of Kaggle's rsna-intracranial-hemorrhage-detection into "
+        "the data folder",
+    ),
 }
 
 
@@ -115,6 +154,12 @@ def found(name: str, data_dir: str | None = None) -> Path | None:
 def folder_of(name: str, data_dir: str | None) -> Path:
     """Where the files of a data set are; else an InputError that says what is missing and how to get it."""
     source = _source(name)
+    if source.obtain and found(name, data_dir) is None:
+        looked = ", ".join(str(folder) for folder in search_folders(data_dir))
+        raise InputError(
+            f"{name} is not on this machine (looked in {looked}) and cannot be fetched; {source.obtain}, "
+            "to which --data-dir or FEDUL_DATA points."
+        )
     return find_folder(name, source.files, data_dir, below=source.below, suffixes=source.suffixes)
 
 

@@ -87,9 +87,8 @@ def fetch(
     if SOURCES[name].embedded and (path := found(name)):
         return path
     if name not in REMOTES:
-        raise InputError(
-            f"{name} cannot be fetched by fedul; get its files and point --data-dir or FEDUL_DATA to them."
-        )
+        how = SOURCES[name].obtain or "get its files and point --data-dir or FEDUL_DATA to them"
+        raise InputError(f"{name} cannot be fetched by fedul; {how}.")
     folder = (user_cache() if data_dir is None else named_folder(data_dir)) / name
     return download(REMOTES[name], folder, mirror=mirror, progress=progress)
 
