@@ -57,10 +57,10 @@ PEERS = {"flower": ("flwr", "ray"), "pfl": ("pfl",)}
 PACKAGES = ("fedul", "torch", "numpy", "flwr", "ray", "pfl")
 
 # All take the same rows in the same order, so their losses differ by rounding alone: less than 1e-6 of the loss in the
-# dense network, 1e-3 where a maximum is taken over pixels that are nearly equal, and 5e-2 with Adam, which divides by
-# gradients that may be nothing but rounding (two memory layouts of the same loop by hand come to that). In the dense
-# network a round more or less changes it by 3e-2; with Adam the check only finds gross mistakes.
-TOLERANCE = {"mlp": 1e-4, "pfl-cnn": 1e-2, "small-cnn": 0.1, "paper-cnn": 0.1}
+# dense network. Convolutions are summed in another order by every layout and number of threads, and where a maximum is
+# taken, or Adam divides by gradients that are nothing but rounding, this grows: the same loop by hand with one and with
+# two threads differs by 1e-2, contestants by 5e-2. There the check finds gross mistakes only.
+TOLERANCE = {"mlp": 1e-4, "pfl-cnn": 0.1, "small-cnn": 0.1, "paper-cnn": 0.15}
 
 
 def commands(work: Work, peers: Sequence[str]) -> dict[str, list[str]]:

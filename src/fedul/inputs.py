@@ -31,7 +31,7 @@ def table(inputs: ArrayLike | Tensor, name: str) -> Tensor:
         x = tensor_over(inputs)
     except (TypeError, ValueError):
         x = torch.empty(0)
-    if x.ndim < 2:
+    if x.ndim < 2 or x.is_complex():
         raise InputError(f"client '{name}': its rows are not a table of numbers; give an array (rows, ...).")
     return x
 

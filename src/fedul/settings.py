@@ -99,11 +99,20 @@ def make(kind: type[C], values: Mapping[str, Any], *, what: str = "option") -> C
     fedul.errors.InputError: unknown option 'rouns': did you mean 'rounds'? ...
     """
     known = {f.name for f in fields(kind) if "help" in f.metadata}  # type: ignore[arg-type]
-    plain = {name.replace("-", "_"): value for name, value in values.items()}
+    plain = underscored(values)
     for name in plain:
         if name not in known:
             raise unknown(what, name, known)
     return kind(**plain)
+
+
+def underscored(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same by names as Python has them: 'batch-size' is 'batch_size'."""
+    plain = {name.replace("-", "_"): value for name, value in values.items()}
+    if len(plain) < len(values):
+        twice = next(name for name in values if "-" in name and name.replace("-", "_") in values)
+        raise InputError(f"{twice}: is given twice, with - and with _; give it once.")
+    return plain
 
 
 def make_part(kind: type[C], values: Mapping[str, Any], owner: str) -> C:

@@ -82,6 +82,7 @@ def test_cells_can_be_chosen() -> None:
         ("splits=iid", "unknown axis 'splits': did you mean 'split'"),
         ("split=idd", "unknown split 'idd': did you mean 'iid'"),
         ("split", "only: expected AXIS=VALUE, got 'split'"),
+        ("sets=10,sets=20", "only: names sets twice"),
     ],
 )
 def test_what_is_not_there_cannot_be_chosen(chosen: str, complaint: str) -> None:

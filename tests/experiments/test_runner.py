@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from numpy.testing import assert_allclose
 
+from fedul.errors import InputError
 from fedul.experiments import runner
 from fedul.experiments.declaration import Cell, Declaration, from_document
-from fedul.experiments.runner import Found, figures, judged, reproduce
+from fedul.experiments.runner import Found, figures, finished, judged, reproduce
 from fedul.report.paper_figures import draw_figure
 from fedul.report.paper_tables import comma_separated, grid, latex, markdown
 from fedul.training import Quiet
@@ -91,6 +92,24 @@ def test_a_table_that_is_stopped_goes_on_and_ends_as_it_would_have(
     assert [one.figures for one in found] == [one.figures for one in done[1]]
 
 
+def test_a_damaged_result_is_named_and_can_be_made_again(tmp_path: Path) -> None:
+    small = replace(table(), seeds=1).only("sets=10,method=fedul")
+    (before,) = reproduce(small, tmp_path, Counting())
+    (file,) = tmp_path.glob("runs/*/result.json")
+    for content in ("{}", '{"test_error_clients": "abc", "labels_used": 0}'):
+        file.write_text(content)
+        with pytest.raises(InputError, match=r"result\.json: damaged; delete it, and the run will write it again"):
+            list(reproduce(small, tmp_path, Counting()))
+    file.unlink()
+    (again,) = reproduce(small, tmp_path, Counting())
+    assert again.figures == before.figures
+
+
+def test_what_others_have_run_is_in_the_table_too(done: tuple[Path, list[Found]]) -> None:
+    assert finished(table(), done[0]) == done[1]
+    assert finished(replace(table(), seeds=9), done[0]) == []
+
+
 def test_errors_are_in_per_cent_and_may_be_one_for_each_client() -> None:
     result = {"test_error_clients": 0.02, "test_errors": [0.01, 0.03], "seconds": 12.0, "rounds": 4}
     assert figures(result, "test_error_clients") == (2.0,)
@@ -129,9 +148,9 @@ def test_tables_have_ours_beside_the_published_and_say_what_was_not_run() -> Non
     assert "| *published* | *0.78 (0.06)* |  |" in text
     assert r"10 & \textbf{1.50 (0.71)} & -- \\" in latex(made)
     assert comma_separated(declaration, found).splitlines() == [
-        "sets,method,seed,test_error_clients,labels_used,published_mean,published_std",
-        "10,fedul,0,1.0000,0,0.78,0.06",
-        "10,fedul,1,2.0000,0,0.78,0.06",
+        "sets,method,ran_on,seed,client,metric,figure,labels_used,published_mean,published_std",
+        "10,fedul,digits,0,,test_error_clients,1,0,0.78,0.06",
+        "10,fedul,digits,1,,test_error_clients,2,0,0.78,0.06",
     ]
 
 

@@ -69,7 +69,7 @@ def main() -> None:
     except typer.Exit as left:
         sys.exit(left.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("stopped; a run with --out can be taken up again with --resume.", STOPPED)
+        _fail("stopped; what is in --out can be taken up again (train and compare: with --resume).", STOPPED)
     except FedulError as problem:
         _fail(str(problem), problem.exit_code)
     except BrokenPipeError:

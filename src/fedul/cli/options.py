@@ -13,7 +13,7 @@ import typer
 from fedul.algorithms import ALGORITHMS
 from fedul.errors import unknown
 from fedul.methods import METHODS
-from fedul.settings import read_toml
+from fedul.settings import read_toml, underscored
 
 REGISTRIES = {"method": METHODS, "algorithm": ALGORITHMS}
 # Settings that a flag states twice as yes and no, under names that say what each means.
@@ -76,9 +76,7 @@ def merged(
 ) -> dict[str, Any]:
     """All settings by name: flags win over the file; unknown names in the file are refused."""
     known = {f.name for config in configs for f in fields(config)} - set(leave_out)
-    from_file = {
-        name.replace("-", "_"): value for name, value in ({} if config_file is None else read_toml(config_file)).items()
-    }
+    from_file = underscored({} if config_file is None else read_toml(config_file))
     for name in from_file:
         if name not in known:
             raise unknown(f"key in {config_file}", name.replace("_", "-"), {k.replace("_", "-") for k in known})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Table or figure; without it, they are listed.")] = None,
     scale: Annotated[
-        str, typer.Option(help="paper: the published setting; laptop: what two cores finish; smoke: a test.")
+        str, typer.Option(help="paper: the published setting; laptop: what two cores finish; smoke: a test on digits.")
     ] = "laptop",
     only: Annotated[
-        str | None, typer.Option(help="Cells to run, e.g. 'data=mnist,split=iid,sets=10|20,method=fedul'.")
+        str | None, typer.Option(help="Cells to run, by their axes: 'split=iid,sets=10|20'; --json lists the axes.")
     ] = None,
     data: Annotated[
         str | None, typer.Option(help="Another data set for all cells (table2: mednist, brain-mri).")
@@ -40,15 +41,19 @@ def reproduce(
     from dataclasses import replace
 
     from fedul.experiments.declaration import declared, names
-    from fedul.experiments.runner import judged, missing_data
+    from fedul.experiments.runner import finished, judged, missing_data
     from fedul.experiments.runner import reproduce as run_cells
 
     if name is None:
-        _list([declared(each) for each in names()])
+        _list([declared(each) for each in names()], as_json=json)
         return
+    folder = Path(out)
+    if not out or folder.is_file():
+        raise InputError(f"out: '{out}' is not a folder; name one.")
     changes = {"data": data, "data_dir": data_dir, "rounds": rounds}
-    asked = declared(name, scale, {key: value for key, value in changes.items() if value is not None}).only(only)
-    asked = replace(asked, seeds=seeds or asked.seeds)
+    whole = declared(name, scale, {key: value for key, value in changes.items() if value is not None})
+    whole = replace(whole, seeds=seeds or whole.seeds)
+    asked = whole.only(only)
     if missing := missing_data(asked):
         there = [cell for cell in asked.cells if cell.data.data not in missing]
         sentence = f"{', '.join(missing)}: not on this machine; 'fedul datasets' says how to get it."
@@ -56,13 +61,12 @@ def reproduce(
             raise InputError(sentence)
         show.err.print(f"[yellow]note:[/] {escape(sentence)} Its cells are left out.", soft_wrap=True)
         asked = replace(asked, cells=there)
-    folder = Path(out)
-    place = folder / f"{name}-{scale}{f'-{data}' if data else ''}"
+    place = folder / "-".join(filter(None, [name, scale, data, f"{rounds}-rounds" if rounds else None]))
     found: list[Found] = []
     for one in run_cells(asked, folder, show.Runs()):
         found.append(one)
         _tell(asked, one)
-        _write(asked, judged(asked, found), place)
+        _write(whole, judged(whole, finished(whole, folder)), place)  # with what was run before
     found = judged(asked, found)
     if json:
         show.print_json({"experiment": name, "scale": scale, "folder": str(place), "cells": [_plain(f) for f in found]})
@@ -71,7 +75,11 @@ def reproduce(
     show.out.print(f"tables and figures in [bold]{escape(str(place))}[/]", soft_wrap=True)
 
 
-def _list(every: Sequence[Declaration]) -> None:
+def _list(every: Sequence[Declaration], *, as_json: bool) -> None:
+    if as_json:
+        facts = [{"name": d.name, "source": d.source, "title": d.title, "axes": dict(d.axes)} for d in every]
+        show.print_json({"experiments": facts})
+        return
     table = Table(box=box.SIMPLE_HEAD)
     for head in ("name", "in the paper", "what", "runs"):
         table.add_column(head, justify="right" if head == "runs" else "left")
@@ -94,10 +102,15 @@ def _write(declaration: Declaration, found: Sequence[Found], place: Path) -> Non
     """The files of a table; each is whole at any time, and grows cell by cell."""
     from fedul.files import write_bytes
     from fedul.report.paper_figures import draw_figure
-    from fedul.report.paper_tables import comma_separated, grid, latex, markdown
+    from fedul.report.paper_tables import comma_separated, grid, heading, latex, markdown
 
     table = grid(declaration, found)
-    texts = {"table.md": markdown(table), "table.tex": latex(table), "runs.csv": comma_separated(declaration, found)}
+    said = heading(declaration)
+    texts = {
+        "table.md": f"{said}.\n\n{markdown(table)}",
+        "table.tex": f"% {said}.\n{latex(table)}",
+        "runs.csv": comma_separated(declaration, found),
+    }
     for file, text in texts.items():
         write_bytes(place / file, text.encode())
     if declaration.x is not None:
@@ -106,15 +119,13 @@ def _write(declaration: Declaration, found: Sequence[Found], place: Path) -> Non
 
 def _show(declaration: Declaration, found: Sequence[Found]) -> None:
     """The table in the paper's layout where it fits, else a line for each cell."""
-    from fedul.report.paper_tables import grid
+    from fedul.report.paper_tables import grid, heading
 
     made = grid(declaration, found)
-    seeds = "1 seed" if declaration.seeds == 1 else f"{declaration.seeds} seeds"
-    title = f"{declaration.source}: {declaration.title} ({declaration.scale} scale, {seeds})"
     entries = [entry for _, row in made.rows for entry in row]
     width = sum(len(head) + 2 for head in made.corner) + 24
     width += len(made.columns) * (2 + max(max(len(e.ours), len(e.published)) for e in entries))
-    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table = Table(title=heading(declaration), box=box.SIMPLE_HEAD)
     if width <= show.out.width:
         for i, head in enumerate([*made.corner, *made.columns]):
             table.add_column(head, justify="left" if i < len(made.corner) else "right", no_wrap=i < len(made.corner))
@@ -130,7 +141,7 @@ def _show(declaration: Declaration, found: Sequence[Found]) -> None:
             for column, e in zip(made.columns, row, strict=True):
                 table.add_row(*heads, column, _bold(e.ours, marked=e.marked), f"[dim]{e.published}[/]")
     show.out.print(table)
-    if any(one.marked for one in found):
+    if declaration.seeds > 1 and any(one.marked for one in found):
         show.out.print("bold: the best without labels, and all that a paired t-test (5 %) does not call worse")
 
 
@@ -144,7 +155,8 @@ def _plain(found: Found) -> dict[str, object]:
         "means": found.means,
         "stds": found.deviations,
         "figures": [list(each) for each in found.figures],
-        "published": [list(pair) for pair in found.cell.published],
+        "ran_on": found.cell.data.data,
+        "published": [[None if math.isnan(v) else v for v in pair] for pair in found.cell.published],
         "labels_used": found.labels_used,
         "best": found.marked,
     }

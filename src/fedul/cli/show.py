@@ -35,8 +35,9 @@ class Rounds:
     As one of many runs it shows the error and the time left for `all` of them, to fit into 80 columns.
     """
 
-    def __init__(self, title: str, all_left: str | None = None) -> None:
+    def __init__(self, title: str, all_left: str | None = None, told: set[str] | None = None) -> None:
         self._all_left = all_left
+        self._sentences = set() if told is None else told
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=10),  # so that all of it fits into 80 columns
@@ -58,7 +59,9 @@ class Rounds:
         self._progress.stop()
 
     def warn(self, sentence: str) -> None:
-        err.print(f"[yellow]note:[/] {escape(sentence)}", soft_wrap=True)
+        if sentence not in self._sentences:  # many runs of one federation need not say it many times
+            self._sentences.add(sentence)
+            err.print(f"[yellow]note:[/] {escape(sentence)}", soft_wrap=True)
 
     def round(self, figures: Mapping[str, Any], rounds: int) -> None:
         text = f"loss {figures['loss']:.3f}"
@@ -80,6 +83,7 @@ class Runs:
 
     def __init__(self) -> None:
         self._done: list[float] = []
+        self._sentences: set[str] = set()
         self._told = time.monotonic()
 
     @contextmanager
@@ -92,7 +96,7 @@ class Runs:
         if not err.is_terminal and started - self._told > PLAIN_SECONDS:
             self._told = started
             err.print(f"run {number} of {total}{left and f', {left} left'}: {escape(title)}", soft_wrap=True)
-        with Rounds(f"{number}/{total} {title}", all_left=left) as reporter:
+        with Rounds(f"{number}/{total} {title}", all_left=left, told=self._sentences) as reporter:
             yield reporter
         self._done.append(time.monotonic() - started)
 

@@ -169,6 +169,8 @@ def conditions(text: str) -> dict[str, list[str]]:
         axis, equals, values = part.partition("=")
         if not equals or not values:
             raise InputError(f"only: expected AXIS=VALUE, got '{part}'; several values are parted by |.")
+        if axis.strip() in wanted:
+            raise InputError(f"only: names {axis.strip()} twice; part its values by |, as in {axis.strip()}=A|B.")
         wanted[axis.strip()] = [value.strip() for value in values.split("|")]
     return wanted
 

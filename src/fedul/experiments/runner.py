@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from fedul import data
 from fedul.comparison import LEVEL, Watcher, paired_p_value
 from fedul.config import DataConfig
 from fedul.data.study import load_config
+from fedul.errors import InputError
 from fedul.experiments.declaration import Cell, Declaration
 from fedul.federation import Study
 from fedul.models.operations import operations
@@ -65,11 +65,38 @@ def reproduce(declaration: Declaration, out: Path, watcher: Watcher) -> Iterator
                 with watcher.run(c * declaration.seeds + seed + 1, total, f"{title}, seed {seed}") as reporter:
                     study = studies.of(replace(cell.data, seed=seed))
                     settings = plain(replace(cell.training, seed=seed))
-                    train(study, out=folder.path, resume=True, force=True, reporter=reporter, **settings)
-                result = folder.result() or {}
-            results.append({**result, "operations": partial(_operations, folder, cell)})
-        metric = cell.values.get(declaration.metric, declaration.metric)  # an axis may say which
-        yield Found(cell, tuple(figures(result, metric) for result in results), _labels(results))
+                    run = train(study, out=folder.path, resume=True, force=True, reporter=reporter, **settings)
+                result = {**run.summary(), "seconds": sum(line["seconds"] for line in run.history)}
+            results.append((folder, result))
+        yield _found(declaration, cell, results)
+
+
+def finished(declaration: Declaration, out: Path) -> list[Found]:
+    """The cells all of whose seeds have run, whoever ran them."""
+    found = []
+    for cell in declaration.cells:
+        folders = [RunFolder(out / "runs" / cell.key(seed)) for seed in range(declaration.seeds)]
+        results = [(folder, result) for folder in folders if (result := folder.result()) is not None]
+        if len(results) == len(folders):
+            found.append(_found(declaration, cell, results))
+    return found
+
+
+def _found(declaration: Declaration, cell: Cell, results: Sequence[tuple[RunFolder, Mapping[str, Any]]]) -> Found:
+    metric = cell.values.get(declaration.metric, declaration.metric)  # an axis may say which
+    every: list[tuple[float, ...]] = []
+    labels: list[int] = []
+    for folder, result in results:
+        try:
+            if metric == "operations":
+                every.append((float(_operations(folder, cell)),))
+            else:
+                every.append(figures(result, metric))
+            labels.append(int(result["labels_used"]))
+        except (KeyError, TypeError, ValueError):
+            damaged = folder.path / "result.json"
+            raise InputError(f"{damaged}: damaged; delete it, and the run will write it again.") from None
+    return Found(cell, tuple(every), round(sum(labels) / len(labels)))
 
 
 class _Studies:
@@ -88,11 +115,9 @@ def figures(result: Mapping[str, Any], metric: str) -> tuple[float, ...]:
     """The figures of a run; errors in per cent."""
     if metric == "seconds_a_round":
         return (result["seconds"] / result["rounds"],)
-    if metric == "operations":
-        return (float(result["operations"]()),)
     value = result[metric]
     values = value if isinstance(value, list) else [value]
-    return tuple(100 * v if metric in PERCENT else float(v) for v in values)
+    return tuple((100 if metric in PERCENT else 1) * float(v) for v in values)
 
 
 def _operations(folder: RunFolder, cell: Cell) -> int:
@@ -100,11 +125,6 @@ def _operations(folder: RunFolder, cell: Cell) -> int:
     classifier = folder.load_classifier()
     transition = max(cell.data.sets) * (len(classifier.classes) + 1) if cell.training.method.startswith("fedul") else 0
     return operations(classifier.module, classifier.input_shape) + transition
-
-
-def _labels(results: Sequence[Mapping[str, Any]]) -> int:
-    used: list[int] = [result["labels_used"] for result in results]
-    return round(sum(used) / len(used))
 
 
 def judged(declaration: Declaration, found: Sequence[Found]) -> list[Found]:

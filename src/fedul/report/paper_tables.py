@@ -58,12 +58,17 @@ def _entry(cell: Cell | None, found: Found | None, part: int) -> Entry:
     theirs = _pair(*cell.published[part]) if cell is not None and part < len(cell.published) else ""
     if found is None or part >= len(found.means):
         return Entry(published=theirs)
-    return Entry(_pair(found.means[part], found.deviations[part]), theirs, found.marked)
+    return Entry(_pair(found.means[part], _spread(found)[part]), theirs, found.marked)
 
 
 def as_printed(found: Found) -> str:
     """'1.23 (0.04)', as the paper prints it; several where there is one for each client."""
-    return " ".join(map(_pair, found.means, found.deviations))
+    return " ".join(map(_pair, found.means, _spread(found)))
+
+
+def _spread(found: Found) -> list[float]:
+    """Standard deviations; of one seed there is none."""
+    return found.deviations if len(found.figures) > 1 else [math.nan] * len(found.means)
 
 
 def printed(published: Published) -> str:
@@ -71,7 +76,7 @@ def printed(published: Published) -> str:
 
 
 def _pair(mean: float, deviation: float) -> str:
-    if mean >= 1e4:  # a count
+    if mean >= 1e4 or (mean > 100 and mean.is_integer()):  # a count
         return f"{mean:,.0f}"
     return f"{mean:.2f}" if math.isnan(deviation) else f"{mean:.2f} ({deviation:.2f})"
 
@@ -109,17 +114,32 @@ def _escaped(text: str) -> str:
 
 
 def comma_separated(declaration: Declaration, found: Sequence[Found]) -> str:
-    """A line for each cell and seed."""
+    """A line for each cell, seed and, where there is a figure for each, client."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*declaration.axes, "seed", declaration.metric, "labels_used", "published_mean", "published_std"])
+    head = ["ran_on", "seed", "client", "metric", "figure", "labels_used", "published_mean", "published_std"]
+    writer.writerow([*declaration.axes, *(name if name not in declaration.axes else f"{name}_" for name in head)])
     for one in found:
-        theirs = one.cell.published
+        metric = one.cell.values.get(declaration.metric, declaration.metric)
         for seed, figures in enumerate(one.figures):
             for i, figure in enumerate(figures):
-                published = [f"{v:g}" for v in theirs[i]] if i < len(theirs) else ["", ""]
-                writer.writerow([*one.cell.values.values(), seed, f"{figure:.4f}", one.labels_used, *published])
+                client = i + 1 if len(figures) > 1 else ""
+                theirs = one.cell.published[i] if i < len(one.cell.published) else (math.nan, math.nan)
+                published = ["" if math.isnan(v) else f"{v:.15g}" for v in theirs]
+                facts = [one.cell.data.data, seed, client, metric, f"{figure:.10g}", one.labels_used]
+                writer.writerow([*one.cell.values.values(), *facts, *published])
     return text.getvalue()
+
+
+def heading(declaration: Declaration) -> str:
+    """What a table is of, in a sentence: also what it is not."""
+    seeds = "1 seed" if declaration.seeds == 1 else f"{declaration.seeds} seeds"
+    text = f"{declaration.source}: {declaration.title} ({declaration.scale} scale, {seeds})"
+    if declaration.scale == "smoke":
+        return (
+            f"{text}. Run on the embedded digits, whatever data it names: a test of the machinery, not a reproduction"
+        )
+    return text
 
 
 def _values(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
