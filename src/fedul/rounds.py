@@ -100,7 +100,10 @@ def _next_round(parts: Parts, config: TrainConfig, state: State, names: Sequence
     # Without held-out rows nothing but the weights themselves tells what the last step did.
     finite = all(bool(weights[name].isfinite().all()) for name, _ in parts.module.named_parameters())
     if not finite or not math.isfinite(line["loss"]) or not math.isfinite(held_out.loss or 0.0):
-        raise FedulError(f"the loss is no longer finite in round {number}; use a smaller learning rate, or look for very large values in the data.")
+        raise FedulError(
+            f"the loss is no longer finite in round {number}; use a smaller learning rate, "
+            "or look for very large values in the data."
+        )
     load_weights(parts.module, averaged)
     if parts.truth is not None:
         if config.select == "validation-error":
