@@ -71,6 +71,15 @@ def test_published_numbers_are_with_their_cells() -> None:
     assert published == [((0.78, 0.06),), ((2.5, 0.1),)]
 
 
+def test_other_data_have_no_published_numbers_and_are_named() -> None:
+    other = table(data="fashion-mnist")
+    assert {cell.data.data for cell in other.cells} == {"fashion-mnist"}
+    assert not any(cell.published for cell in other.cells)
+    assert other.title == "Errors; here on fashion-mnist"
+    (cell,) = declared("table2", "laptop", {"data": "mednist"}).only("sets=12,method=fedul").cells
+    assert (cell.values["data"], cell.data.data, cell.published) == ("mednist", "mednist", ())
+
+
 def test_cells_can_be_chosen() -> None:
     chosen = table().only("split=iid,sets=10|20,method=supervised:labels=0.1").cells
     assert [cell.values["sets"] for cell in chosen] == ["10", "20"]

@@ -108,8 +108,9 @@ def from_document(name: str, document: Mapping[str, Any], scale: str, changes: M
     axes = {axis: [str(v) for v in values] for axis, values in document["axes"].items()}
     axes |= {axis: [str(v) for v in values] for axis, values in at_scale.pop("axes", {}).items()}
     seeds = at_scale.pop("seeds", document.get("seeds", 3))
-    other_data = changes.get("data") if "data" in axes else None
-    if other_data:  # has the settings of the first, and no published numbers
+    other_data = changes.get("data")  # has the settings of the first, and no published numbers
+    replaced = other_data is not None and "data" in axes
+    if replaced:
         axes["data"] = axes["data"][:1]
     layers = [
         ({}, {"evaluate_every": 0}),  # the tables are of the chosen round alone
@@ -132,16 +133,14 @@ def from_document(name: str, document: Mapping[str, Any], scale: str, changes: M
         if scale == "smoke":
             meant.pop("data", None)
         data, training = _configs({**settings, **meant, **changes})
-        if other_data:
-            made.append(Cell({**values, "data": other_data}, data, training))
-        else:
-            made.append(Cell(values, data, training, published.get(tuple(values.items()), ())))
+        theirs = () if other_data else published.get(tuple(values.items()), ())
+        made.append(Cell({**values, "data": str(other_data)} if replaced else values, data, training, theirs))
     columns = document.get("columns", document.get("series", []))
     x = document.get("x")
     return Declaration(
         name=name,
         scale=scale,
-        title=document["title"],
+        title=document["title"] + (f"; here on {other_data}" if other_data else ""),
         source=document["source"],
         metric=document.get("metric", "test_error_clients"),
         unit=document.get("unit", "%"),
@@ -150,7 +149,7 @@ def from_document(name: str, document: Mapping[str, Any], scale: str, changes: M
         x=x,
         seeds=seeds,
         note=document.get("note", "").strip(),
-        axes={**axes, "data": [other_data]} if other_data else axes,
+        axes={**axes, "data": [str(other_data)]} if replaced else axes,
         labels=document.get("label", {}),
         cells=made,
     )
