@@ -16,7 +16,7 @@ from fedul.cli import show
 from fedul.errors import InputError
 
 if TYPE_CHECKING:
-    from fedul.experiments.declaration import Declaration
+    from fedul.experiments.declaration import Cell, Declaration
     from fedul.experiments.runner import Found
 
 
@@ -63,16 +63,26 @@ def reproduce(
         asked = replace(asked, cells=there)
     place = folder / "-".join(filter(None, [name, scale, data, f"{rounds}-rounds" if rounds else None]))
     found: list[Found] = []
+    known = {_place(one.cell): one for one in finished(whole, folder)}  # read once, and not for every cell
     for one in run_cells(asked, folder, show.Runs()):
         found.append(one)
         _tell(asked, one)
-        _write(whole, judged(whole, finished(whole, folder)), place)  # with what was run before
+        if _place(one.cell) not in known:
+            known[_place(one.cell)] = one
+            so_far = [known[_place(cell)] for cell in whole.cells if _place(cell) in known]
+            _write(whole, judged(whole, so_far), place)
+    _write(whole, judged(whole, finished(whole, folder)), place)
     found = judged(asked, found)
     if json:
         show.print_json({"experiment": name, "scale": scale, "folder": str(place), "cells": [_plain(f) for f in found]})
         return
     _show(asked, found)
     show.out.print(f"tables and figures in [bold]{escape(str(place))}[/]", soft_wrap=True)
+
+
+def _place(cell: Cell) -> tuple[str, ...]:
+    """Where in its table a cell is."""
+    return tuple(cell.values.values())
 
 
 def _list(every: Sequence[Declaration], *, as_json: bool) -> None:

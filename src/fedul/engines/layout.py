@@ -102,11 +102,9 @@ def may_be_copied(module: nn.Module, shape: tuple[int, ...]) -> bool:
     if trial is None:
         return False
     before = torch.random.get_rng_state()
-    with torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         trial(torch.zeros(2, *shape, dtype=first.dtype, device=first.device))
-    same = torch.equal(torch.random.get_rng_state(), before)
-    torch.random.set_rng_state(before)
-    return same
+        return torch.equal(torch.random.get_rng_state(), before)
 
 
 def put_channels_last(module: nn.Module, shape: tuple[int, ...]) -> None:
@@ -120,12 +118,10 @@ def put_channels_last(module: nn.Module, shape: tuple[int, ...]) -> None:
     trial = on_trial(module)
     if trial is None:
         return
-    before = torch.random.get_rng_state()
     try:
-        trial.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        trial(torch.zeros(2, *shape, dtype=first.dtype)).sum().backward()
+        with torch.random.fork_rng(devices=[]):
+            trial.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            trial(torch.zeros(2, *shape, dtype=first.dtype)).sum().backward()
     except RuntimeError:
         return
-    finally:
-        torch.random.set_rng_state(before)
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

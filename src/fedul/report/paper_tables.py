@@ -96,7 +96,6 @@ def markdown(table: Grid) -> str:
 
 def latex(table: Grid) -> str:
     """A tabular with ours, the best in bold, and published values in a smaller line below."""
-    width = len(table.corner) + len(table.columns)
     lines = [f"\\begin{{tabular}}{{{'l' * len(table.corner)}{'c' * len(table.columns)}}}", "\\hline"]
     lines.append(" & ".join(map(_escaped, [*table.corner, *table.columns])) + r" \\ \hline")
     for heads, entries in table.rows:
@@ -105,7 +104,6 @@ def latex(table: Grid) -> str:
         if any(e.published for e in entries):
             theirs = [f"{{\\footnotesize {e.published}}}" if e.published else "" for e in entries]
             lines.append(" & ".join(["{\\footnotesize published}", *[""] * (len(heads) - 1), *theirs]) + r" \\")
-    assert all(line.count(" & ") <= width - 1 for line in lines)
     return "\n".join([*lines, "\\hline", "\\end{tabular}"]) + "\n"
 
 
