@@ -44,7 +44,7 @@ class Classifier:
         if self.prior is None:
             object.__setattr__(self, "prior", self.trained_prior)
 
-    def predict_proba(self, inputs: ArrayLike | Tensor, batch_size: int = 1024) -> NDArray[np.float64]:
+    def predict_proba(self, inputs: ArrayLike | Tensor, batch_size: int = 256) -> NDArray[np.float64]:
         """Probabilities (n, K) of the classes for rows (n, ...)."""
         try:
             rows = inputs if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
@@ -73,7 +73,7 @@ class Classifier:
             raise InputError(f"row {row + 1} gives no finite prediction; it holds missing, infinite or huge values.")
         return probabilities
 
-    def predict(self, inputs: ArrayLike | Tensor, batch_size: int = 1024) -> NDArray[Any]:
+    def predict(self, inputs: ArrayLike | Tensor, batch_size: int = 256) -> NDArray[Any]:
         """The most probable class of each row, by name (n,)."""
         names: NDArray[Any] = np.asarray(self.classes)[self.predict_proba(inputs, batch_size).argmax(axis=1)]
         return names

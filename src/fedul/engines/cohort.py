@@ -18,7 +18,7 @@ from fedul.federation import float_type
 from fedul.methods import augment as augmentation
 from fedul.methods.base import Plan, Step, Targets, Task, gathered_at_once
 
-PREDICTED_AT_ONCE = 1024
+PREDICTED_AT_ONCE = 256
 """Rows whose logits are computed together, before a round."""
 
 

@@ -240,7 +240,7 @@ def prior_shift(mix: Matrix, test_prior: Matrix) -> Tensor:
         return torch.from_numpy(np.log(mix) - np.log(test_prior))
 
 
-def predicted(predict: Predict, task: Task, batch_size: int = 1024) -> Tensor:
+def predicted(predict: Predict, task: Task, batch_size: int = 256) -> Tensor:
     """Logits (n, K) of all rows of a task, in their order."""
     return torch.cat([predict(step.inputs) for step in task.in_order(batch_size)])
 

@@ -160,7 +160,7 @@ class HeldOutRows:
             first += len(joint)
         self._set, self._joint, self._marginal = _joined(sets), _joined(joints), _joined(marginals)
 
-    def judged(self, predict: Predict, batch_size: int = 1024) -> HeldOut:
+    def judged(self, predict: Predict, batch_size: int = 256) -> HeldOut:
         """-log Q over all rows, with logits divided by each of the temperatures.
 
         A network becomes too sure of itself long before it stops learning to tell classes apart. Judged at its best
