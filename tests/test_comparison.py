@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,8 @@ from scipy import stats
 from fedul.comparison import Contestant, Result, compare, contestants, judged, paired_p_value
 from fedul.config import CompareConfig, DataConfig, TrainConfig
 from fedul.errors import InputError
-from fedul.training import Quiet
 
+from .watching import Witness
 from .worlds import repeatable, seeds
 
 
@@ -141,18 +139,6 @@ def test_a_result_sums_up_its_errors(errors: list[float]) -> None:
     found = result("one", errors)
     assert_allclose(found.mean, np.mean(errors), rtol=1e-12)
     assert_allclose(found.deviation, np.std(errors, ddof=1) if len(errors) > 1 else 0.0, rtol=1e-9, atol=1e-12)
-
-
-class Witness:
-    """Watches a comparison, and writes down which runs were done."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, int, str]] = []
-
-    @contextmanager
-    def run(self, number: int, total: int, title: str) -> Iterator[Quiet]:
-        self.seen.append((number, total, title))
-        yield Quiet()
 
 
 def compared(out: Path, methods: str, seeds: int = 1, **options: Any) -> tuple[list[Result], Witness]:

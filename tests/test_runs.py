@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,22 @@ def with_training(**changes: Any) -> dict[str, Any]:
     return {**CONFIG, "training": {**CONFIG["training"], **changes}}
 
 
+def opened(folder: RunFolder, config: Mapping[str, Any] = CONFIG, *, resume: bool) -> State | None:
+    with folder.opened(config, resume=resume) as found:
+        return found
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     folder = RunFolder(tmp_path / "run")
-    folder.open(CONFIG, resume=False)
+    opened(folder, resume=False)
     folder.save_state(state())
     return folder
 
 
 def test_a_new_folder_gets_the_configuration_and_has_no_state(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "deep" / "run")
-    assert folder.open(CONFIG, resume=False) is None
+    assert opened(folder, resume=False) is None
     assert folder.stored_config() == CONFIG
     assert json.loads((folder.path / "config.json").read_text())["format"] == "fedul-run"
 
@@ -63,16 +69,16 @@ def test_a_new_folder_gets_the_configuration_and_has_no_state(tmp_path: Path) ->
 @pytest.mark.parametrize("resume", [True, False])
 def test_an_empty_folder_will_do(tmp_path: Path, resume: bool) -> None:
     (tmp_path / ".DS_Store").write_bytes(b"")
-    assert RunFolder(tmp_path).open(CONFIG, resume=resume) is None
+    assert opened(RunFolder(tmp_path), resume=resume) is None
 
 
 @pytest.mark.parametrize("averaging", [False, True])
 @pytest.mark.parametrize("selected_round", [1, 2])
 def test_a_state_comes_back_to_the_bit(tmp_path: Path, selected_round: int, averaging: bool) -> None:
     folder, before = RunFolder(tmp_path / "run"), state(2, selected_round, averaging=averaging)
-    folder.open(CONFIG, resume=False)
+    opened(folder, resume=False)
     folder.save_state(before)
-    after = folder.open(CONFIG, resume=True)
+    after = opened(folder, resume=True)
     assert after is not None
     for part in ("weights", "server", "averaged", "selected"):
         assert tensors_digest(getattr(after, part)) == tensors_digest(getattr(before, part))
@@ -88,7 +94,7 @@ def test_metrics_are_a_line_of_json_for_each_round(run: RunFolder) -> None:
 def test_the_same_run_is_refused_unless_resumed_and_left_as_it_is(run: RunFolder) -> None:
     before = contents(run.path)
     with pytest.raises(InputError, match="already holds this run; add --resume to go on with it"):
-        run.open(CONFIG, resume=False)
+        opened(run, resume=False)
     assert contents(run.path) == before
 
 
@@ -108,7 +114,7 @@ def test_a_different_run_is_refused_and_left_as_it_is(
 ) -> None:
     before = contents(run.path)
     with pytest.raises(InputError, match=f"holds a different run \\({complaint}\\); choose another --out"):
-        run.open(config, resume=resume)
+        opened(run, config, resume=resume)
     assert contents(run.path) == before
 
 
@@ -116,21 +122,21 @@ def test_a_different_run_is_refused_and_left_as_it_is(
 def test_what_does_not_alter_the_rounds_already_done_may_change_and_is_recorded(
     run: RunFolder, change: dict[str, Any]
 ) -> None:
-    assert run.open(with_training(**change), resume=True) is not None
+    assert opened(run, with_training(**change), resume=True) is not None
     stored = run.stored_config()
     assert stored is not None
     assert stored["training"].items() >= change.items()
 
 
 def test_another_version_of_the_software_may_go_on(run: RunFolder) -> None:
-    assert run.open({**CONFIG, "software": {"fedul": "0.2.0"}}, resume=True) is not None
+    assert opened(run, {**CONFIG, "software": {"fedul": "0.2.0"}}, resume=True) is not None
 
 
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_folder_with_something_else_in_it_is_refused_and_left_as_it_is(tmp_path: Path, resume: bool) -> None:
     (tmp_path / "thesis.tex").write_text("important")
     with pytest.raises(InputError, match="is not empty and not a run of fedul; choose another --out"):
-        RunFolder(tmp_path).open(CONFIG, resume=resume)
+        opened(RunFolder(tmp_path), resume=resume)
     assert contents(tmp_path) == {"thesis.tex": b"important"}
 
 
@@ -146,14 +152,14 @@ def test_a_folder_with_something_else_in_it_is_refused_and_left_as_it_is(tmp_pat
 def test_a_config_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path, content: str, complaint: str) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(InputError, match=complaint):
-        RunFolder(tmp_path).open(CONFIG, resume=True)
+        opened(RunFolder(tmp_path), resume=True)
     assert contents(tmp_path) == {"config.json": content.encode()}
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("important")
     with pytest.raises(InputError, match="is a file; --out takes a folder"):
-        RunFolder(tmp_path / "run").open(CONFIG, resume=False)
+        opened(RunFolder(tmp_path / "run"), resume=False)
     assert (tmp_path / "run").read_text() == "important"
 
 
@@ -169,19 +175,19 @@ def test_a_damaged_checkpoint_is_refused_and_left_as_it_is(run: RunFolder, damag
     file.write_bytes(damaged(file.read_bytes())[damage])
     before = contents(run.path)
     with pytest.raises(InputError, match=r"state\.safetensors: (altered since|damaged or cut)"):
-        run.open(CONFIG, resume=True)
+        opened(run, resume=True)
     assert contents(run.path) == before
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    folder.open(CONFIG, resume=False)
-    assert folder.open(CONFIG, resume=True) is None
+    opened(folder, resume=False)
+    assert opened(folder, resume=True) is None
 
 
 def test_what_a_killed_write_left_behind_is_removed_on_resume(run: RunFolder) -> None:
     (run.path / "checkpoint" / f"{TEMPORARY}abc").write_bytes(b"half")
-    run.open(CONFIG, resume=True)
+    opened(run, resume=True)
     assert not any(TEMPORARY in name for name in contents(run.path))
 
 
@@ -215,9 +221,9 @@ def test_a_folder_without_a_classifier_is_refused(run: RunFolder) -> None:
 
 def test_the_checkpoint_of_another_run_is_refused(run: RunFolder, tmp_path: Path) -> None:
     other = RunFolder(tmp_path / "other")
-    other.open(with_training(seed=1), resume=False)
+    opened(other, with_training(seed=1), resume=False)
     other.save_state(state())
     target = run.path / "checkpoint" / "state.safetensors"
     target.write_bytes((other.path / "checkpoint" / "state.safetensors").read_bytes())
     with pytest.raises(InputError, match="is the checkpoint of another run"):
-        RunFolder(run.path).open(CONFIG, resume=True)
+        opened(RunFolder(run.path), resume=True)

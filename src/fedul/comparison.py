@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedul.algorithms import ALGORITHMS
 from fedul.config import CompareConfig, DataConfig, TrainConfig
-from fedul.data.study import load_config
 from fedul.errors import InputError, unknown
-from fedul.federation import Study
 from fedul.files import read_json, write_json
+from fedul.jobs import Job, Studies, Watcher, run_all
 from fedul.methods import METHODS
-from fedul.rounds import Reporter
 from fedul.runs import RunFolder, first_difference
-from fedul.settings import name_values, plain
-from fedul.training import check_run, train
+from fedul.settings import make, name_values, plain
+from fedul.training import check_run
 
 FORMAT = "fedul-comparison"
 VERSION = 1
@@ -127,14 +124,6 @@ class Result:
         }
 
 
-class Watcher(Protocol):
-    """Whoever watches a comparison."""
-
-    def run(self, number: int, total: int, title: str) -> AbstractContextManager[Reporter]:
-        """Run `number` of `total` begins: who watches it?"""
-        ...
-
-
 def compare(
     data: DataConfig,
     training: TrainConfig,
@@ -144,7 +133,9 @@ def compare(
 ) -> list[Result]:
     """Runs what is not there yet, and compares. Seeds count from the one in `data`."""
     entrants, seeds, force = contestants(compared.methods, compared.algorithms), compared.seeds, compared.force
-    first = _checked(data, training, entrants, force=force)
+    studies = Studies()
+    for contestant in entrants:  # everything that can be wrong about any of them, before the first is run
+        check_run(studies.of(data), force=force, **_settings(training, contestant))
     asked = {name: getattr(compared, name) for name in ("methods", "algorithms", "seeds")}
     chosen_there = ("method", "method_option", "algorithm", "algorithm_option", "seed")
     record = {
@@ -153,29 +144,26 @@ def compare(
         "compared": asked,
     }
     _open(out, record, resume=compared.resume)
-    outcomes: dict[str, list[Outcome]] = {contestant.folder: [] for contestant in entrants}
+    last = data.seed + seeds
     # Seed by seed, so that a comparison that is stopped half-way has as many seeds of everybody.
-    for seed in range(data.seed, data.seed + seeds):
-        study: Study | None = first if seed == data.seed else None
-        for number, contestant in enumerate(entrants):
-            folder = RunFolder(out / "runs" / contestant.folder / f"seed-{seed}")
-            if not _finished(folder, training.rounds):
-                if study is None:
-                    study = load_config(replace(data, seed=seed))
-                title = contestant.title if seeds == 1 else f"{contestant.title}, seed {seed}"
-                at = (seed - data.seed) * len(entrants) + number + 1
-                with watcher.run(at, seeds * len(entrants), title) as reporter:
-                    _train(study, replace(training, seed=seed), contestant, folder, reporter, force=force)
-            outcomes[contestant.folder].append(_outcome(folder))
-    return judged([_result(contestant, outcomes[contestant.folder]) for contestant in entrants])
+    jobs = [
+        Job(
+            contestant.title if seeds == 1 else f"{contestant.title}, seed {seed}",
+            _run_of(out, contestant, seed),
+            replace(data, seed=seed),
+            make(TrainConfig, _settings(replace(training, seed=seed), contestant)),
+            force,
+        )
+        for seed in range(data.seed, last)
+        for contestant in entrants
+    ]
+    for _ in run_all(jobs, watcher, at_once=compared.jobs, studies=studies):
+        pass
+    return judged([_result(c, [_outcome(_run_of(out, c, seed)) for seed in range(data.seed, last)]) for c in entrants])
 
 
-def _checked(data: DataConfig, training: TrainConfig, entrants: Sequence[Contestant], *, force: bool) -> Study:
-    """The first study, after everything about all contestants was looked at that can be wrong."""
-    study = load_config(data)
-    for contestant in entrants:
-        check_run(study, force=force, **_settings(training, contestant))
-    return study
+def _run_of(out: Path, contestant: Contestant, seed: int) -> RunFolder:
+    return RunFolder(out / "runs" / contestant.folder / f"seed-{seed}")
 
 
 def judged(results: Sequence[Result]) -> list[Result]:
@@ -245,18 +233,6 @@ def _open(out: Path, record: dict[str, Any], *, resume: bool) -> None:
                 f"{out}: already holds this comparison; add --resume to go on with it, or choose another --out."
             )
     write_json(file, {"format": FORMAT, "version": VERSION, **record})
-
-
-def _finished(folder: RunFolder, rounds: int) -> bool:
-    result = folder.result()
-    return result is not None and result.get("rounds") == rounds
-
-
-def _train(
-    study: Study, training: TrainConfig, contestant: Contestant, folder: RunFolder, reporter: Reporter, *, force: bool
-) -> None:
-    settings = _settings(training, contestant)
-    train(study, out=folder.path, resume=True, force=force, reporter=reporter, **settings)
 
 
 def _settings(training: TrainConfig, contestant: Contestant) -> dict[str, Any]:

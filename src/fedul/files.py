@@ -69,6 +69,37 @@ def remove_leftovers(folder: Path) -> None:
             leftover.unlink()
 
 
+class Lock:
+    """Keeps other processes out of a folder while it is held: `with Lock(folder) as mine` says whether it was free.
+
+    It leaves no file behind, and ends with the process that holds it, however that ends. Where there are no such locks
+    (Windows, some network drives) the folder is always free.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> bool:
+        try:
+            import fcntl
+
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self._folder, os.O_RDONLY)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.__exit__()
+            return False
+        except (ImportError, OSError):  # what is wrong with the folder is said when the first file is written
+            return True
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     """sha256 over tensors, names sorted, raw bytes; for weights this is `weights_sha256`."""
     import torch

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -41,6 +44,19 @@ def placed(federation: Federation, device: torch.device, precision: torch.dtype)
 def cores() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def described() -> str:
+    """This machine, in a few words: processor, cores, memory, and with what it computes."""
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    memory = ""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        memory = f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GB"
+    graphics = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ", no GPU"
+    return f"{name}, {cores()} core{'s' if cores() > 1 else ''}{memory}{graphics}; torch {torch.__version__}"
 
 
 def good_threads(module: nn.Module) -> int:

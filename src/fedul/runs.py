@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from fedul.classifier import Classifier
 from fedul.config import DataConfig, TrainConfig
 from fedul.engines.store import OnDisk
 from fedul.errors import InputError
-from fedul.files import read_json, read_tensors, remove_leftovers, write_bytes, write_json, write_tensors
+from fedul.files import Lock, read_json, read_tensors, remove_leftovers, write_bytes, write_json, write_tensors
 from fedul.models import Model
 from fedul.settings import plain
 
@@ -56,6 +57,10 @@ class State:
     kept: Mapping[str, int] = field(default_factory=dict)  # of which round what is kept per client is
 
 
+class Busy(InputError):
+    """Another process is at this run."""
+
+
 class RunFolder:
     """The files of one run."""
 
@@ -63,19 +68,39 @@ class RunFolder:
         self.path = Path(path)
         self._run = ""  # what tells this run from others
 
-    def open(self, config: Mapping[str, Any], *, resume: bool) -> State | None:
-        """Makes the folder ready for this run and returns the state to go on from, if there is one.
+    @contextmanager
+    def opened(self, config: Mapping[str, Any], *, resume: bool) -> Iterator[State | None]:
+        """Makes the folder ready for this run; gives the state to go on from, if there is one.
 
-        A folder that holds something else is refused, and nothing in it is touched.
+        A folder that holds something else is refused, and nothing in it is touched. Other processes are kept out
+        until the end.
         """
+        self._check(config, resume=resume)
+        with self._lock() as mine:
+            if not mine:
+                raise self._busy()
+            self._check(config, resume=resume)  # again: it may have changed before the door was shut
+            yield self._ready(config)
+
+    def check_free(self) -> None:
+        """Raises Busy while another process is at this run."""
+        if self.path.is_dir():
+            with self._lock() as mine:
+                if not mine:
+                    raise self._busy()
+
+    def _lock(self) -> Lock:
+        return Lock(self.path)
+
+    def _busy(self) -> Busy:
+        return Busy(f"{self.path}: another process is training this run; wait for it, or choose another --out.")
+
+    def _check(self, config: Mapping[str, Any], *, resume: bool) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path}: is a file; --out takes a folder.")
         stored = self.stored_config()
-        self._run = _identity(config)
         if stored is None:
-            remove_leftovers(self.path)
-            self._write_config(config)
-            return None
+            return
         difference = first_difference(stored, config)
         if difference:
             raise InputError(f"{self.path}: holds a different run ({difference}); choose another --out.")
@@ -83,8 +108,11 @@ class RunFolder:
             raise InputError(
                 f"{self.path}: already holds this run; add --resume to go on with it, or choose another --out."
             )
+
+    def _ready(self, config: Mapping[str, Any]) -> State | None:
+        self._run = _identity(config)
         remove_leftovers(self.path)
-        state = self._load_state()
+        state = self._load_state() if self.stored_config() is not None else None
         if state is not None and state.round > config["training"]["rounds"]:
             raise InputError(f"{self.path}: has {state.round} rounds already; ask for at least as many with --rounds.")
         if state is not None:  # a kill may have come between the checkpoint and the figures

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,12 +111,11 @@ def train(
         reporter.warn(sentence)
 
     origin = data.origin if isinstance(data, Study) else {}
-    state = None
-    if folder is not None:
-        state = folder.open(_record(federation, origin, config, parts), resume=resume)
-    with arithmetic_threads(config.threads or good_threads(parts.module)):
-        state = run_rounds(parts, config, state, folder, reporter)
-        return _finish(parts, state, folder)
+    opened = (
+        nullcontext() if folder is None else folder.opened(_record(federation, origin, config, parts), resume=resume)
+    )
+    with opened as state, arithmetic_threads(config.threads or good_threads(parts.module)):
+        return _finish(parts, run_rounds(parts, config, state, folder, reporter), folder)
 
 
 def check_run(data: Study, *, force: bool = False, **settings: Any) -> None:

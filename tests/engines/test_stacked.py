@@ -89,7 +89,7 @@ def drawn_participants(seed: int, names: list[str], share: float) -> list[list[s
 @st.composite
 def cases(draw: st.DrawFn, batch_sizes: Sequence[int | str] = ("all", 1, 2, 5, 8, 13, 39), **fixed: Any) -> Case:
     """Any federation with any method, algorithm and settings."""
-    seed, augment = draw(seeds), draw(st.sampled_from(["none", "none", "rotate", "flip-crop"]))
+    seed, augment = draw(seeds), draw(st.sampled_from(["none", "none", "rotate", "flip", "flip-crop"]))
     classes = draw(st.integers(2, 4))
     shape = IMAGE if augment != "none" else (COLUMNS,)
     drawn: dict[str, Any] = {"clients": draw(st.integers(2, 9)), "shared": draw(st.booleans())}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from fedul.experiments.declaration import Cell, Declaration, from_document
 from fedul.experiments.runner import Found, figures, finished, judged, reproduce
 from fedul.report.paper_figures import draw_figure
 from fedul.report.paper_tables import comma_separated, grid, latex, markdown
-from fedul.training import Quiet
+
+from ..watching import Witness
 
 DOCUMENT: dict[str, Any] = {
     "title": "Errors",
@@ -30,20 +30,6 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-class Counting:
-    """Watches nothing, and counts the runs."""
-
-    def __init__(self, stop_at: int | None = None) -> None:
-        self.titles: list[str] = []
-        self._stop_at = stop_at
-
-    def run(self, number: int, total: int, title: str) -> Any:
-        if number == self._stop_at:
-            raise KeyboardInterrupt
-        self.titles.append(f"{number}/{total} {title}")
-        return nullcontext(Quiet())
-
-
 def table(**changes: Any) -> Declaration:
     return from_document("errors", {**DOCUMENT, **changes}, "paper", {})
 
@@ -51,7 +37,7 @@ def table(**changes: Any) -> Declaration:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Found]]:
     folder = tmp_path_factory.mktemp("reproduced")
-    return folder, list(reproduce(table(), folder, Counting()))
+    return folder, list(reproduce(table(), folder, Witness()))
 
 
 def test_cells_come_in_the_order_of_the_table_with_a_figure_for_each_seed(done: tuple[Path, list[Found]]) -> None:
@@ -68,40 +54,40 @@ def test_cells_come_in_the_order_of_the_table_with_a_figure_for_each_seed(done: 
 
 def test_runs_that_are_there_are_not_repeated(done: tuple[Path, list[Found]]) -> None:
     folder, found = done
-    again = Counting()
+    again = Witness()
     assert list(reproduce(table(), folder, again)) == found
-    assert again.titles == []
+    assert again.seen == []
 
 
 def test_more_seeds_add_to_what_is_there(done: tuple[Path, list[Found]]) -> None:
     folder, found = done
-    watcher = Counting()
+    watcher = Witness()
     more = list(reproduce(replace(table(), seeds=3).only("sets=10,method=fedul"), folder, watcher))
-    assert watcher.titles == ["3/3 10, fedul, seed 2"]
+    assert watcher.seen == [(3, 3, "10, fedul, seed 2")]
     assert more[0].figures[:2] == found[0].figures
 
 
 def test_a_table_that_is_stopped_goes_on_and_ends_as_it_would_have(
     done: tuple[Path, list[Found]], tmp_path: Path
 ) -> None:
-    stopped, rest = Counting(stop_at=4), Counting()
+    stopped, rest = Witness(stop_at=4), Witness()
     with pytest.raises(KeyboardInterrupt):
         list(reproduce(table(), tmp_path, stopped))
     found = list(reproduce(table(), tmp_path, rest))
-    assert len(stopped.titles) + len(rest.titles) == 8
+    assert len(stopped.seen) + len(rest.seen) == 8
     assert [one.figures for one in found] == [one.figures for one in done[1]]
 
 
 def test_a_damaged_result_is_named_and_can_be_made_again(tmp_path: Path) -> None:
     small = replace(table(), seeds=1).only("sets=10,method=fedul")
-    (before,) = reproduce(small, tmp_path, Counting())
+    (before,) = reproduce(small, tmp_path, Witness())
     (file,) = tmp_path.glob("runs/*/result.json")
-    for content in ("{}", '{"test_error_clients": "abc", "labels_used": 0}'):
+    for content in ('{"rounds": 1}', '{"rounds": 1, "test_error_clients": "abc", "labels_used": 0}'):
         file.write_text(content)
         with pytest.raises(InputError, match=r"result\.json: damaged; delete it, and the run will write it again"):
-            list(reproduce(small, tmp_path, Counting()))
+            list(reproduce(small, tmp_path, Witness()))
     file.unlink()
-    (again,) = reproduce(small, tmp_path, Counting())
+    (again,) = reproduce(small, tmp_path, Witness())
     assert again.figures == before.figures
 
 

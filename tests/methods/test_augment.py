@@ -43,6 +43,13 @@ def test_a_centred_crop_without_a_flip_is_the_image_itself() -> None:
     assert torch.equal(apply("flip-crop", images(), torch.tensor([[0, MARGIN, MARGIN]] * 5)), images())
 
 
+def test_a_flip_alone_is_one_without_a_crop() -> None:
+    flips = draw("flip", 5, torch_generator(0))
+    assert set(flips[:, 0].tolist()) == {0, 1}
+    cropped = torch.cat([flips, torch.full((5, 2), MARGIN)], dim=1)
+    assert torch.equal(apply("flip", images(), flips), apply("flip-crop", images(), cropped))
+
+
 def test_drawn_flips_and_shifts_cover_their_whole_range() -> None:
     flips, down, right = draw("flip-crop", 2000, torch_generator(0)).unbind(1)
     assert set(flips.tolist()) == {0, 1}
@@ -73,7 +80,7 @@ def test_drawn_angles_are_within_the_largest_rotation_to_both_sides() -> None:
     assert degrees.max() > 0.95 * ROTATION
 
 
-@pytest.mark.parametrize("kind", ["rotate", "flip-crop"])
+@pytest.mark.parametrize("kind", ["rotate", "flip", "flip-crop"])
 def test_single_precision_images_stay_so_and_keep_their_shape(kind: str) -> None:
     before = images().float()
     after = apply(kind, before, draw(kind, 5, torch_generator(0)))
@@ -81,7 +88,7 @@ def test_single_precision_images_stay_so_and_keep_their_shape(kind: str) -> None
     assert after.shape == before.shape
 
 
-@pytest.mark.parametrize("kind", ["rotate", "flip-crop"])
+@pytest.mark.parametrize("kind", ["rotate", "flip", "flip-crop"])
 def test_drawing_follows_from_the_generator(kind: str) -> None:
     one, same, other = (draw(kind, 50, torch_generator(seed)) for seed in (0, 0, 1))
     assert torch.equal(one, same)

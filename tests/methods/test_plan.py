@@ -75,7 +75,7 @@ def test_the_order_of_rows_follows_from_the_generator() -> None:
     assert [*chain(*planned(task, 7))] != list(range(40))
 
 
-@pytest.mark.parametrize("augment", ["none", "rotate", "flip-crop"])
+@pytest.mark.parametrize("augment", ["none", "rotate", "flip", "flip-crop"])
 def test_a_plan_gives_the_same_steps_every_time_it_is_walked(augment: str) -> None:
     plan = task_of(10, (1, 8, 8)).plan(torch_generator(0), 3, augment)
     for one, two in zip(plan, plan, strict=True):

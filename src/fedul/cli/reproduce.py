@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from fedul.experiments.declaration import Cell, Declaration
     from fedul.experiments.runner import Found
 
+MOST_AT_ONCE = 8
+"""Processes that are started unasked: each takes half a gigabyte."""
+
 
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Table or figure; without it, they are listed.")] = None,
@@ -34,6 +37,9 @@ def reproduce(
     data_dir: Annotated[str | None, typer.Option(help="Folder with data files.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds (default: the table's).", min=1)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run (default: the scale's).", min=1)] = None,
+    jobs: Annotated[
+        int, typer.Option(help="Runs at a time (0: at laptop scale one a core, else one).", min=0, max=1024)
+    ] = 0,
     out: Annotated[str, typer.Option(help="Folder of results; runs that are in it are not repeated.")] = "reproduced",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
@@ -43,6 +49,7 @@ def reproduce(
     from fedul.experiments.declaration import declared, names
     from fedul.experiments.runner import finished, judged, missing_data
     from fedul.experiments.runner import reproduce as run_cells
+    from fedul.hardware import cores
 
     if name is None:
         _list([declared(each) for each in names()], as_json=json)
@@ -62,17 +69,20 @@ def reproduce(
         show.err.print(f"[yellow]note:[/] {escape(sentence)} Its cells are left out.", soft_wrap=True)
         asked = replace(asked, cells=there)
     place = folder / "-".join(filter(None, [name, scale, data, f"{rounds}-rounds" if rounds else None]))
+    told = {"scale": scale, "data": data, "seeds": seeds, "rounds": rounds}
+    command = " ".join(["fedul reproduce", name, *(f"--{key} {value}" for key, value in told.items() if value)])
     found: list[Found] = []
     known = {_place(one.cell): one for one in finished(whole, folder)}  # read once, and not for every cell
-    for one in run_cells(asked, folder, show.Runs()):
+    for one in run_cells(asked, folder, show.Runs(), jobs or (min(cores(), MOST_AT_ONCE) if scale == "laptop" else 1)):
         found.append(one)
         _tell(asked, one)
         if _place(one.cell) not in known:
             known[_place(one.cell)] = one
             so_far = [known[_place(cell)] for cell in whole.cells if _place(cell) in known]
-            _write(whole, judged(whole, so_far), place)
-    _write(whole, judged(whole, finished(whole, folder)), place)
-    found = judged(asked, found)
+            _write(whole, judged(whole, so_far), place, command)
+    _write(whole, judged(whole, finished(whole, folder)), place, command)
+    order = {_place(cell): number for number, cell in enumerate(asked.cells)}
+    found = judged(asked, sorted(found, key=lambda one: order[_place(one.cell)]))
     if json:
         show.print_json({"experiment": name, "scale": scale, "folder": str(place), "cells": [_plain(f) for f in found]})
         return
@@ -108,15 +118,17 @@ def _tell(declaration: Declaration, found: Found) -> None:
     show.err.print(f"{escape(values)}: [bold]{as_printed(found)}[/]{theirs}", soft_wrap=True)
 
 
-def _write(declaration: Declaration, found: Sequence[Found], place: Path) -> None:
+def _write(declaration: Declaration, found: Sequence[Found], place: Path, command: str) -> None:
     """The files of a table; each is whole at any time, and grows cell by cell."""
     from fedul.files import write_bytes
     from fedul.report.paper_figures import draw_figure
+    from fedul.report.paper_pages import page
     from fedul.report.paper_tables import comma_separated, grid, heading, latex, markdown
 
     table = grid(declaration, found)
     said = heading(declaration)
     texts = {
+        "page.md": page(declaration, found, command),
         "table.md": f"{said}.\n\n{markdown(table)}",
         "table.tex": f"% {said}.\n{latex(table)}",
         "runs.csv": comma_separated(declaration, found),

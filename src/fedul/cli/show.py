@@ -100,6 +100,52 @@ class Runs:
             yield reporter
         self._done.append(time.monotonic() - started)
 
+    @contextmanager
+    def together(self, done: int, total: int) -> Iterator[Together]:
+        with Together(done, total) as watcher:
+            yield watcher
+
+
+class Together:
+    """Watches runs that go on at the same time: one bar for all, with time left."""
+
+    def __init__(self, done: int, total: int) -> None:
+        self._progress = Progress(
+            TextColumn("[bold]runs"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=err,
+            transient=not err.is_terminal,
+            disable=not err.is_terminal,
+        )
+        self._total, self._before, self._done = total, done, 0
+        self._task = self._progress.add_task("", total=total, completed=done)
+        self._sentences: set[str] = set()
+        self._started = self._told = time.monotonic()
+
+    def __enter__(self) -> Together:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def finished(self, title: str, sentences: Sequence[str]) -> None:
+        for sentence in sentences:
+            if sentence not in self._sentences:
+                self._sentences.add(sentence)
+                err.print(f"[yellow]note:[/] {escape(sentence)}", soft_wrap=True)
+        self._done += 1
+        number = self._before + self._done
+        self._progress.update(self._task, completed=number, description=escape(title))
+        now = time.monotonic()
+        if not err.is_terminal and now - self._told > PLAIN_SECONDS:
+            self._told = now
+            left = timedelta(seconds=round((now - self._started) / self._done * (self._total - number)))
+            err.print(f"run {number} of {self._total}, {left} left: {escape(title)}", soft_wrap=True)
+
 
 class Download:
     """A progress bar in the form that pooch asks for: `total`, then `update`, `reset`, `close` for each file."""

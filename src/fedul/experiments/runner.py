@@ -13,16 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from fedul import data
-from fedul.comparison import LEVEL, Watcher, paired_p_value
-from fedul.config import DataConfig
-from fedul.data.study import load_config
+from fedul.comparison import LEVEL, paired_p_value
 from fedul.errors import InputError
 from fedul.experiments.declaration import Cell, Declaration
-from fedul.federation import Study
+from fedul.jobs import Job, Watcher, run_all
 from fedul.models.operations import operations
 from fedul.runs import RunFolder
-from fedul.settings import plain
-from fedul.training import train
 
 PERCENT = ("test_error", "test_error_clients", "test_errors", "calibration_error")
 
@@ -34,6 +30,7 @@ class Found:
     cell: Cell
     figures: tuple[tuple[float, ...], ...] = ()  # for each seed one figure, or one for each client
     labels_used: int = 0
+    seconds: float = 0.0  # of training, a run
     marked: bool = False  # the best without labels of its row, or not significantly worse
 
     @property
@@ -51,24 +48,23 @@ class Found:
         ]
 
 
-def reproduce(declaration: Declaration, out: Path, watcher: Watcher) -> Iterator[Found]:
-    """Every cell as soon as all its seeds have run, in the order of the table; runs that are there are not repeated."""
-    total = len(declaration.cells) * declaration.seeds
-    studies = _Studies()
-    for c, cell in enumerate(declaration.cells):
-        results = []
-        for seed in range(declaration.seeds):
-            folder = RunFolder(out / "runs" / cell.key(seed))
-            result = folder.result()
-            if result is None:
-                title = ", ".join(declaration.label(value) for value in cell.values.values())
-                with watcher.run(c * declaration.seeds + seed + 1, total, f"{title}, seed {seed}") as reporter:
-                    study = studies.of(replace(cell.data, seed=seed))
-                    settings = plain(replace(cell.training, seed=seed))
-                    run = train(study, out=folder.path, resume=True, force=True, reporter=reporter, **settings)
-                result = {**run.summary(), "seconds": sum(line["seconds"] for line in run.history)}
-            results.append((folder, result))
-        yield _found(declaration, cell, results)
+def reproduce(declaration: Declaration, out: Path, watcher: Watcher, at_once: int = 1) -> Iterator[Found]:
+    """Every cell as soon as all its seeds have run, those first that have; no run is repeated."""
+    cells, seeds = declaration.cells, declaration.seeds
+    jobs = [_job(declaration, cell, seed, out) for cell in cells for seed in range(seeds)]
+    missing = [seeds] * len(cells)
+    for place in run_all(jobs, watcher, at_once=at_once):
+        missing[place // seeds] -= 1
+        if not missing[place // seeds]:
+            first = place - place % seeds
+            folders = [job.folder for job in jobs[first : first + seeds]]
+            yield _found(declaration, cells[place // seeds], [(folder, folder.result() or {}) for folder in folders])
+
+
+def _job(declaration: Declaration, cell: Cell, seed: int, out: Path) -> Job:
+    title = ", ".join(declaration.label(value) for value in cell.values.values())
+    folder = RunFolder(out / "runs" / cell.key(seed))
+    return Job(f"{title}, seed {seed}", folder, replace(cell.data, seed=seed), replace(cell.training, seed=seed), True)
 
 
 def finished(declaration: Declaration, out: Path) -> list[Found]:
@@ -86,6 +82,7 @@ def _found(declaration: Declaration, cell: Cell, results: Sequence[tuple[RunFold
     metric = cell.values.get(declaration.metric, declaration.metric)  # an axis may say which
     every: list[tuple[float, ...]] = []
     labels: list[int] = []
+    seconds: list[float] = []
     for folder, result in results:
         try:
             if metric == "operations":
@@ -93,22 +90,11 @@ def _found(declaration: Declaration, cell: Cell, results: Sequence[tuple[RunFold
             else:
                 every.append(figures(result, metric))
             labels.append(int(result["labels_used"]))
+            seconds.append(float(result["seconds"]))
         except (KeyError, TypeError, ValueError):
             damaged = folder.path / "result.json"
             raise InputError(f"{damaged}: damaged; delete it, and the run will write it again.") from None
-    return Found(cell, tuple(every), round(sum(labels) / len(labels)))
-
-
-class _Studies:
-    """The study of the last cell, which the next one often shares."""
-
-    def __init__(self) -> None:
-        self._last: tuple[DataConfig, Study] | None = None
-
-    def of(self, config: DataConfig) -> Study:
-        if self._last is None or self._last[0] != config:
-            self._last = config, load_config(config)
-        return self._last[1]
+    return Found(cell, tuple(every), round(sum(labels) / len(labels)), sum(seconds) / len(seconds))
 
 
 def figures(result: Mapping[str, Any], metric: str) -> tuple[float, ...]:
@@ -129,26 +115,31 @@ def _operations(folder: RunFolder, cell: Cell) -> int:
 
 def judged(declaration: Declaration, found: Sequence[Found]) -> list[Found]:
     """With the best method without labels marked in every row, and all that are not significantly worse."""
-    if "method" not in declaration.columns:
+    if "method" not in declaration.axes:
         return list(found)
     best: dict[tuple[str, ...], Found] = {}
     for one in found:
-        row = _row(one)
+        row = row_of(one)
         if not one.labels_used and (row not in best or sum(one.means) < sum(best[row].means)):
             best[row] = one
-    return [replace(one, marked=not one.labels_used and _level(one, best[_row(one)])) for one in found]
+    return [replace(one, marked=not one.labels_used and _level(one, best[row_of(one)])) for one in found]
 
 
-def _row(found: Found) -> tuple[str, ...]:
+def row_of(found: Found) -> tuple[str, ...]:
+    """Where in its table a cell is, but for the method."""
     return tuple(value for axis, value in found.cell.values.items() if axis != "method")
 
 
 def _level(one: Found, best: Found) -> bool:
     if one is best:
         return True
-    pairs = [[math.fsum(values) / len(values) for values in each.figures] for each in (one, best)]
-    p_value = paired_p_value(*pairs)
+    p_value = paired_p_value(of_each_seed(one), of_each_seed(best))
     return p_value is not None and p_value >= LEVEL
+
+
+def of_each_seed(found: Found) -> list[float]:
+    """The figure of each seed; the mean where there is one for each client."""
+    return [math.fsum(values) / len(values) for values in found.figures]
 
 
 def missing_data(declaration: Declaration) -> list[str]:

@@ -1,4 +1,4 @@
-"""Random changes to batches of images: rotation (MNIST in the paper's code), flip and crop (CIFAR-10).
+"""Random changes to batches of images: rotation (MNIST in the paper's code), flip (CIFAR-10 there), flip and crop.
 
 Drawing and applying are apart: a plan draws the parameters of every row beforehand.
 """
@@ -21,6 +21,8 @@ def draw(kind: str, rows: int, generator: torch.Generator) -> Tensor:
     """Parameters of the change to each row: (rows, p), with p = 0 for 'none'."""
     if kind == "rotate":
         return (torch.rand(rows, 1, generator=generator) * 2 - 1) * math.radians(ROTATION)
+    if kind == "flip":
+        return torch.randint(0, 2, (rows, 1), generator=generator)
     if kind == "flip-crop":
         shifts = torch.randint(0, 2 * MARGIN + 1, (rows, 2), generator=generator)
         flips = torch.randint(0, 2, (rows, 1), generator=generator)
@@ -30,7 +32,11 @@ def draw(kind: str, rows: int, generator: torch.Generator) -> Tensor:
 
 def apply(kind: str, images: Tensor, changes: Tensor) -> Tensor:
     """The changed images (n, channels, height, width)."""
-    return _rotated(images, changes[:, 0]) if kind == "rotate" else _flipped_and_cropped(images, changes)
+    if kind == "rotate":
+        return _rotated(images, changes[:, 0])
+    if kind == "flip":
+        return torch.where(changes[:, :, None, None] == 1, images.flip(3), images)
+    return _flipped_and_cropped(images, changes)
 
 
 def _rotated(images: Tensor, angle: Tensor) -> Tensor:

@@ -1,0 +1,136 @@
+"""Many runs: each once, by whoever gets to it, with the same result one after the other and side by side."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedul.config import DataConfig, TrainConfig
+from fedul.errors import FedulError
+from fedul.files import Lock
+from fedul.jobs import Job, Studies, run_all
+from fedul.runs import Busy, RunFolder
+from fedul.training import train
+
+from .watching import Witness
+
+DATA = DataConfig(clients=2, sets=(10,), validation=0.6)
+TRAINING = TrainConfig(rounds=2, batch_size=256, model="linear", threads=1)
+
+
+def jobs_in(folder: Path, count: int, **changes: object) -> list[Job]:
+    return [
+        Job(f"seed {i}", RunFolder(folder / str(i)), replace(DATA, seed=i), replace(TRAINING, seed=i, **changes))
+        for i in range(count)
+    ]
+
+
+def digests(jobs: Sequence[Job]) -> list[str]:
+    return [(job.folder.result() or {})["weights_sha256"] for job in jobs]
+
+
+def test_side_by_side_runs_end_as_they_do_one_after_the_other(tmp_path: Path) -> None:
+    one_by_one, at_once = jobs_in(tmp_path / "a", 4), jobs_in(tmp_path / "b", 4)
+    in_turn, together = Witness(), Witness()
+    assert list(run_all(one_by_one, in_turn)) == [0, 1, 2, 3]
+    assert list(run_all(at_once[:1], together)) == [0]
+    places = list(run_all(at_once, together, at_once=2))
+    assert places[0] == 0
+    assert sorted(places) == [0, 1, 2, 3]
+    assert digests(one_by_one) == digests(at_once)
+    assert [title for _, _, title in in_turn.seen] == ["seed 0", "seed 1", "seed 2", "seed 3"]
+    assert sorted(together.together_done) == ["seed 1", "seed 2", "seed 3"]
+
+
+def test_a_run_that_ends_early_counts_as_unfinished(tmp_path: Path) -> None:
+    assert list(run_all(jobs_in(tmp_path, 1), Witness())) == [0]
+    longer = jobs_in(tmp_path, 1, rounds=3)
+    assert not longer[0].done()
+    witness = Witness()
+    list(run_all(longer, witness))
+    assert longer[0].done()
+    assert len(witness.seen) == 1
+
+
+def test_what_another_process_is_at_is_left_to_it_and_waited_for(tmp_path: Path) -> None:
+    jobs, witness = jobs_in(tmp_path, 3), Witness()
+    theirs = Lock(jobs[0].folder.path)
+    assert theirs.__enter__()
+
+    def let_go() -> None:
+        deadline = time.monotonic() + 60
+        while not (jobs[1].done() and jobs[2].done()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        theirs.__exit__()
+
+    other = threading.Thread(target=let_go)
+    other.start()
+    assert list(run_all(jobs, witness)) == [1, 2, 0]
+    other.join()
+    assert [number for number, _, _ in witness.seen] == [2, 3, 1]
+
+
+def test_a_run_cannot_be_trained_twice_at_the_same_time(tmp_path: Path) -> None:
+    study, out = Studies().of(DATA), tmp_path / "R"
+
+    class Second:
+        def warn(self, sentence: str) -> None: ...
+
+        def round(self, figures: object, rounds: int) -> None:
+            with pytest.raises(Busy, match=r"R: another process is training this run; wait for it, or choose another"):
+                train(study, out=out, resume=True, model="linear", rounds=2)
+
+    train(study, out=out, reporter=Second(), model="linear", rounds=2)
+    RunFolder(out).check_free()
+
+
+def test_the_first_run_that_fails_ends_the_others(tmp_path: Path) -> None:
+    jobs = jobs_in(tmp_path, 3, rounds=100_000)
+    jobs[0] = replace(jobs[0], training=replace(jobs[0].training, learning_rate=1e38, rounds=3))
+    with pytest.raises(FedulError, match="the loss is no longer finite"):
+        list(run_all(jobs, Witness(), at_once=3))
+    assert not any(job.done() for job in jobs)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="counts processes in /proc")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_worker_processes_do_not_outlive_their_parent(tmp_path: Path, how: int) -> None:
+    command = f"reproduce table1 --scale smoke --rounds 100000 --jobs 2 --out {tmp_path}".split()
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "fedul", *command], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("runs/*/config.json"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert len(list(tmp_path.glob("runs/*/config.json"))) == 2
+        os.kill(parent.pid, how)
+        parent.wait(30)
+        while in_session(parent.pid) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert in_session(parent.pid) == []
+    finally:
+        for pid in in_session(parent.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def in_session(session: int) -> list[int]:
+    """Living processes of a session."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, _, its = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if int(its) == session and state != "Z":
+            found.append(int(folder.name))
+    return found
