@@ -18,6 +18,7 @@ from torch import Tensor
 from fedul.errors import InputError, WorldError
 from fedul.files import (
     TEMPORARY,
+    Lock,
     read_json,
     read_tensors,
     remove_leftovers,
@@ -263,3 +264,36 @@ def test_equal_tensors_and_notes_give_equal_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_tensors(tmp_path / name, TENSORS, NOTES)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_folder_is_locked_for_one_at_a_time_and_nothing_is_left_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "run"
+    with Lock(folder) as mine:
+        assert mine
+        with Lock(folder) as theirs:
+            assert not theirs
+        with Lock(folder) as theirs:  # asking does not open it
+            assert not theirs
+    with Lock(folder) as mine:
+        assert mine
+    assert list(folder.iterdir()) == []
+
+
+def test_a_lock_ends_with_the_process_that_holds_it(tmp_path: Path) -> None:
+    code = "import sys, pathlib; from fedul.files import Lock; assert Lock(pathlib.Path(sys.argv[1])).__enter__(); "
+    code += "print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with Lock(tmp_path) as mine:
+            assert not mine
+        holder.kill()
+    with Lock(tmp_path) as mine:
+        assert mine
+
+
+def test_where_no_folder_can_be_made_the_lock_leaves_the_complaint_to_the_first_write(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with Lock(tmp_path / "file" / "run") as mine:
+        assert mine

@@ -107,7 +107,7 @@ class TrainConfig:
         high=0.999,
     )
     augment: str = option("none", "Random changes to training images.", choices=("none", "rotate", "flip", "flip-crop"))
-    participation: float = option(1.0, "Share of the clients that take part in a round.", low=1e-9, high=1)
+    participation: float = option(1.0, "Share of the clients that take part in a round.", above=0, high=1)
     select: str = option(
         "held-out",
         "Which round is delivered: the last that held-out rows cannot tell from the best (no label needed), "
@@ -132,6 +132,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.momentum and self.optimizer != "sgd":
+            raise InputError(f"momentum: {self.optimizer} has none of this kind; add --optimizer sgd, or leave it out.")
 
     def participants(self, clients: int) -> int:
         """How many of so many clients take part in a round."""

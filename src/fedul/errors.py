@@ -33,6 +33,8 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     "unknown method 'fedull': did you mean 'fedul'? Known: fedul, supervised."
     """
     names = sorted(known)
+    if not names:
+        return InputError(f"unknown {what} '{name}'; there is none.")
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f" did you mean '{nearest[0]}'?" if nearest else ""
-    return InputError(f"unknown {what} '{name}':{hint} {'Known: ' + ', '.join(names) if names else 'there is none'}.")
+    hint = f": did you mean '{nearest[0]}'? Known: " if nearest else "; known: "
+    return InputError(f"unknown {what} '{name}'{hint}{', '.join(names)}.")

@@ -23,11 +23,12 @@ def option(
     *,
     choices: tuple[str, ...] = (),
     low: float | None = None,
+    above: float | None = None,
     high: float | None = None,
     parse: Callable[[Any], Any] | None = None,
 ) -> Any:
     """A configuration field: its default, what it means, and what it may be."""
-    metadata = {"help": help, "choices": choices, "low": low, "high": high, "parse": parse}
+    metadata = {"help": help, "choices": choices, "low": low, "above": above, "high": high, "parse": parse}
     return field(default=default, metadata=metadata)
 
 
@@ -148,9 +149,11 @@ def _coerced(f: Field[Any], hint: Any, value: Any) -> Any:
     value = _as(kind, value, name)
     if meta.get("choices") and value not in meta["choices"]:
         raise InputError(f"{name}: '{value}' is not one of {', '.join(meta['choices'])}.")
-    low, high = meta.get("low"), meta.get("high")
+    low, above, high = meta.get("low"), meta.get("above"), meta.get("high")
     if low is not None and not value >= low:
         raise InputError(f"{name}: must be at least {low:g}, got {value:g}.")
+    if above is not None and not value > above:
+        raise InputError(f"{name}: must be above {above:g}, got {value:g}.")
     if high is not None and not value <= high:
         raise InputError(f"{name}: must be at most {high:g}, got {value:g}.")
     return value

@@ -92,6 +92,12 @@ def test_a_run_of_a_comparison_is_what_train_makes_of_the_same_options(
     assert alone["weights_sha256"] == stored["weights_sha256"]
 
 
+def test_runs_side_by_side_come_to_the_same(compared: tuple[Path, Outcome], fedul: Fedul) -> None:
+    again = fedul(f"{COMPARE} --jobs 2 --json")
+    assert again.code == 0, again.err
+    assert without_time(again.document) == without_time(compared[1].document)
+
+
 def test_the_csv_has_a_line_for_each_run(compared: tuple[Path, Outcome]) -> None:
     folder, outcome = compared
     with (folder / "C/runs.csv").open(newline="") as file:
