@@ -118,6 +118,24 @@ def test_resnet18_names_its_tensors_as_torchvision_does() -> None:
     assert list(build("resnet18", CIFAR, 10, seed=0).state_dict()) == [*names, "fc.weight", "fc.bias"]
 
 
+@pytest.mark.parametrize("name", ["small-cnn", "paper-cnn"])
+def test_pooling_before_the_relu_changes_neither_logits_nor_gradients(name: str) -> None:
+    module = build(name, DIGITS, 10, seed=0)
+    layers = dict(module.named_children())
+    order = list(layers)
+    for i in (1, 2):  # as the paper's table has it
+        pool, relu = order.index(f"pool{i}"), order.index(f"relu{i}")
+        assert pool < relu
+        order[pool], order[relu] = order[relu], order[pool]
+    other = nn.Sequential(*(layers[each] for each in order))
+    images = torch.randn(16, *DIGITS, generator=torch.Generator().manual_seed(0))
+    found = []
+    for network in (module, other):
+        logits = network(images)
+        found.append([logits, *torch.autograd.grad(logits.logsumexp(1).sum(), list(module.parameters()))])
+    assert all(torch.equal(one, same) for one, same in zip(*found, strict=True))
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "printed"),
     [
