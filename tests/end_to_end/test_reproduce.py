@@ -60,6 +60,13 @@ def test_a_part_of_a_table_leaves_the_rest_of_it_in_the_files(fedul: Fedul, tmp_
     assert "not a reproduction" in (tmp_path / "R/table1-smoke/table.md").read_text()
 
 
+def test_a_setting_can_be_changed_for_all_cells(fedul: Fedul, tmp_path: Path) -> None:
+    assert fedul(f"{SMALL} --set loss=brier --set batch-size=all --out R").code == 0
+    page = (tmp_path / "R/table1-smoke-loss=brier-batch-size=all/page.md").read_text()
+    assert "five clients; with loss brier, batch-size all" in page
+    assert "`fedul reproduce table1 --scale smoke --set loss=brier --set batch-size=all`" in page
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -70,6 +77,10 @@ def test_a_part_of_a_table_leaves_the_rest_of_it_in_the_files(fedul: Fedul, tmp_
         ("reproduce noise --scale smoke --out ''", "out: '' is not a folder; name one"),
         ("reproduce table1 --data nothing", "unknown data set 'nothing'"),
         ("reproduce table1 --seeds 0", "Invalid value for '--seeds'"),
+        ("reproduce table1 --set loss", "set: expected NAME=VALUE, got 'loss'"),
+        ("reproduce table1 --set los=brier", "unknown setting 'los': did you mean 'loss'"),
+        ("reproduce table1 --set method=fedul", "method: is what the cells of table1 differ in"),
+        ("reproduce table1 --set rounds=3", "set: rounds has an option of its own"),
     ],
 )
 def test_what_cannot_be_reproduced_is_refused(fedul: Fedul, tmp_path: Path, line: str, complaint: str) -> None:

@@ -66,6 +66,21 @@ def test_changes_hold_for_all_cells() -> None:
     assert {cell.training.rounds for cell in table(rounds=7).cells} == {7}
 
 
+def test_a_title_says_what_was_changed() -> None:
+    assert table(loss="brier", rounds=3).title == "Errors; with loss brier"
+    assert all(cell.training.loss == "brier" for cell in table(loss="brier").cells)
+
+
+@pytest.mark.parametrize("change", [{"sets": 5}, {"split": "iid"}, {"momentum": 0.9}])
+def test_what_the_cells_differ_in_cannot_be_changed_for_all(change: dict[str, Any]) -> None:
+    document = {**DOCUMENT, "axis": {"split": {"iid": {"momentum": 0.0}}}}
+    (name,) = change
+    with pytest.raises(
+        InputError, match=f"{name}: is what the cells of errors differ in; choose among them with --only"
+    ):
+        from_document("errors", document, "paper", change)
+
+
 def test_published_numbers_are_with_their_cells() -> None:
     published = [cell.published for cell in table().cells if cell.published]
     assert published == [((0.78, 0.06),), ((2.5, 0.1),)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from fedul.cli import show
 from fedul.errors import InputError
+from fedul.settings import name_values, underscored
 
 if TYPE_CHECKING:
     from fedul.experiments.declaration import Cell, Declaration
@@ -37,6 +38,12 @@ def reproduce(
     data_dir: Annotated[str | None, typer.Option(help="Folder with data files.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds (default: the table's).", min=1)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run (default: the scale's).", min=1)] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A setting for all cells, as 'fedul train' has it: --set loss=authors.", metavar="NAME=VALUE"
+        ),
+    ] = None,
     jobs: Annotated[
         int, typer.Option(help="Runs at a time (0: at laptop scale one a core, else one).", min=0, max=1024)
     ] = 0,
@@ -57,8 +64,9 @@ def reproduce(
     folder = Path(out)
     if not out or folder.is_file():
         raise InputError(f"out: '{out}' is not a folder; name one.")
-    changes = {"data": data, "data_dir": data_dir, "rounds": rounds}
-    whole = declared(name, scale, {key: value for key, value in changes.items() if value is not None})
+    changed = _changed(change or [])
+    given = {"data": data, "data_dir": data_dir, "rounds": rounds}
+    whole = declared(name, scale, {**changed, **{key: value for key, value in given.items() if value is not None}})
     whole = replace(whole, seeds=seeds or whole.seeds)
     asked = whole.only(only)
     if missing := missing_data(asked):
@@ -68,9 +76,12 @@ def reproduce(
             raise InputError(sentence)
         show.err.print(f"[yellow]note:[/] {escape(sentence)} Its cells are left out.", soft_wrap=True)
         asked = replace(asked, cells=there)
-    place = folder / "-".join(filter(None, [name, scale, data, f"{rounds}-rounds" if rounds else None]))
-    told = {"scale": scale, "data": data, "seeds": seeds, "rounds": rounds}
-    command = " ".join(["fedul reproduce", name, *(f"--{key} {value}" for key, value in told.items() if value)])
+    also = [f"{key.replace('_', '-')}={value}" for key, value in changed.items()]
+    place = folder / _file_name(
+        "-".join(filter(None, [name, scale, data, f"{rounds}-rounds" if rounds else None, *also]))
+    )
+    told = [("scale", scale), ("data", data), ("seeds", seeds), ("rounds", rounds), *(("set", each) for each in also)]
+    command = " ".join(["fedul reproduce", name, *(f"--{key} {value}" for key, value in told if value)])
     found: list[Found] = []
     known = {_place(one.cell): one for one in finished(whole, folder)}  # read once, and not for every cell
     for one in run_cells(asked, folder, show.Runs(), jobs or (min(cores(), MOST_AT_ONCE) if scale == "laptop" else 1)):
@@ -88,6 +99,23 @@ def reproduce(
         return
     _show(asked, found)
     show.out.print(f"tables and figures in [bold]{escape(str(place))}[/]", soft_wrap=True)
+
+
+def _changed(settings: Sequence[str]) -> dict[str, Any]:
+    """Settings that hold for all cells."""
+    try:
+        found = underscored(name_values(settings))
+    except ValueError as problem:
+        raise InputError(f"set: expected {problem}, got '{' '.join(settings)}'.") from None
+    for own in ("data", "data_dir", "rounds", "seed"):
+        if own in found:
+            raise InputError(f"set: {own.replace('_', '-')} has an option of its own; see --help.")
+    return found
+
+
+def _file_name(text: str) -> str:
+    """Without what a file name cannot have."""
+    return "".join(c if c.isalnum() or c in "-_.=," else "_" for c in text)[:120]
 
 
 def _place(cell: Cell) -> tuple[str, ...]:

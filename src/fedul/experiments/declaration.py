@@ -110,6 +110,10 @@ def from_document(name: str, document: Mapping[str, Any], scale: str, changes: M
     seeds = at_scale.pop("seeds", document.get("seeds", 3))
     other_data = changes.get("data")  # has the settings of the first, and no published numbers
     replaced = other_data is not None and "data" in axes
+    stood_for = (meant for values in document.get("axis", {}).values() for meant in values.values())
+    varied = {*axes, *(key for meant in stood_for for key in meant)} - {"data"}
+    if fixed := [key for key in changes if key in varied]:
+        raise InputError(f"{fixed[0]}: is what the cells of {name} differ in; choose among them with --only.")
     if replaced:
         axes["data"] = axes["data"][:1]
     layers = [
@@ -135,12 +139,16 @@ def from_document(name: str, document: Mapping[str, Any], scale: str, changes: M
         data, training = _configs({**settings, **meant, **changes})
         theirs = () if other_data else published.get(tuple(values.items()), ())
         made.append(Cell({**values, "data": str(other_data)} if replaced else values, data, training, theirs))
+    own = ("data", "data_dir", "rounds")
+    also = ", ".join(f"{key.replace('_', '-')} {value}" for key, value in changes.items() if key not in own)
     columns = document.get("columns", document.get("series", []))
     x = document.get("x")
     return Declaration(
         name=name,
         scale=scale,
-        title=document["title"] + (f"; here on {other_data}" if other_data else ""),
+        title=document["title"]
+        + (f"; here on {other_data}" if other_data else "")
+        + (f"; with {also}" if also else ""),
         source=document["source"],
         metric=document.get("metric", "test_error_clients"),
         unit=document.get("unit", "%"),
