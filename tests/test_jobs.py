@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fedul.config import DataConfig, TrainConfig
-from fedul.errors import FedulError
+from fedul.errors import FedulError, WorldError
 from fedul.files import Lock
 from fedul.jobs import Job, Studies, run_all
 from fedul.runs import Busy, RunFolder
@@ -101,9 +102,26 @@ def test_the_first_run_that_fails_ends_the_others(tmp_path: Path) -> None:
     assert not any(job.done() for job in jobs)
 
 
+def test_a_worker_that_is_killed_is_said_to_be_so(tmp_path: Path) -> None:
+    jobs = jobs_in(tmp_path, 2, rounds=100_000)
+
+    def kill_one() -> None:
+        deadline = time.monotonic() + 60
+        while not (jobs[0].folder.path / "config.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for child in multiprocessing.active_children()[:1]:
+            child.kill()
+
+    other = threading.Thread(target=kill_one)
+    other.start()
+    with pytest.raises(WorldError, match="was killed, maybe for want of memory; use fewer --jobs"):
+        list(run_all(jobs, Witness(), at_once=2))
+    other.join()
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="counts processes in /proc")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_worker_processes_do_not_outlive_their_parent(tmp_path: Path, how: int) -> None:
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_worker_processes_do_not_outlive_their_parent(tmp_path: Path, how: int, code: int) -> None:
     command = f"reproduce table1 --scale smoke --rounds 100000 --jobs 2 --out {tmp_path}".split()
     parent = subprocess.Popen(
         [sys.executable, "-m", "fedul", *command], stderr=subprocess.DEVNULL, start_new_session=True
@@ -114,7 +132,7 @@ def test_worker_processes_do_not_outlive_their_parent(tmp_path: Path, how: int) 
             time.sleep(0.1)
         assert len(list(tmp_path.glob("runs/*/config.json"))) == 2
         os.kill(parent.pid, how)
-        parent.wait(30)
+        assert parent.wait(30) == code
         while in_session(parent.pid) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert in_session(parent.pid) == []

@@ -16,6 +16,7 @@ from fedul.algorithms import ALGORITHMS
 from fedul.config import CompareConfig, DataConfig, TrainConfig
 from fedul.errors import InputError, unknown
 from fedul.files import read_json, write_json
+from fedul.hardware import cores
 from fedul.jobs import Job, Studies, Watcher, run_all
 from fedul.methods import METHODS
 from fedul.runs import RunFolder, first_difference
@@ -157,7 +158,7 @@ def compare(
         for seed in range(data.seed, last)
         for contestant in entrants
     ]
-    for _ in run_all(jobs, watcher, at_once=compared.jobs, studies=studies):
+    for _ in run_all(jobs, watcher, at_once=compared.jobs or cores(), studies=studies):
         pass
     return judged([_result(c, [_outcome(_run_of(out, c, seed)) for seed in range(data.seed, last)]) for c in entrants])
 

@@ -150,7 +150,7 @@ class CompareConfig:
     )
     algorithms: str = option("fedavg", "Algorithms, separated by commas (fedavg,fedprox:mu=0.1).")
     seeds: int = option(3, "Number of seeds, counted from --seed.", low=1)
-    jobs: int = option(1, "Runs at a time, each in a process of its own.", low=1, high=1024)
+    jobs: int = option(1, "Runs at a time, each in a process of its own (0 = one a core).", low=0, high=1024)
     out: str | None = option(None, "Folder of the comparison (default: a new one under runs/).")
     resume: bool = option(False, "Go on with the comparison in --out; more seeds, methods or rounds may be asked for.")
     csv: str | None = option(None, "CSV to write, a line a run (default: runs.csv in the folder).")

@@ -13,13 +13,14 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fedul.config import DataConfig, TrainConfig
 from fedul.data.study import load_config
-from fedul.errors import FedulError
+from fedul.errors import FedulError, WorldError
 from fedul.federation import Study
 from fedul.hardware import cores
 from fedul.rounds import Reporter
@@ -140,6 +141,11 @@ def _side_by_side(jobs: Sequence[Job], left: Sequence[int], watcher: Watcher, at
                         continue
                     together.finished(jobs[place].title, sentences)
                     yield place
+        except BrokenProcessPool:
+            raise WorldError(
+                "a process that was training was killed, maybe for want of memory; use fewer --jobs. What is finished "
+                "is kept."
+            ) from None
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,11 @@ class State:
     best_margin: float  # how far above it a later round may be and still be taken for as good
     history: Sequence[Mapping[str, Any]]
     kept: Mapping[str, int] = field(default_factory=dict)  # of which round what is kept per client is
+
+
+def damaged(file: Path) -> InputError:
+    """An error for a result that cannot be read."""
+    return InputError(f"{file}: damaged; delete it, and the run will write it again.")
 
 
 class Busy(InputError):
@@ -139,7 +144,7 @@ class RunFolder:
                 f"{self.path}: written in format {stored.get('version')} of another fedul; choose another --out."
             )
         if not all(isinstance(stored.get(section, {}), dict) for section in ("data", "training")):
-            raise InputError(f"{file}: damaged; restore a copy of it, or choose another --out.")
+            raise InputError(f"{file}: damaged; restore a copy of it, or delete the folder to run it again.")
         return {key: value for key, value in stored.items() if key not in ("format", "version")}
 
     def save_state(self, state: State) -> None:
@@ -181,10 +186,11 @@ class RunFolder:
         file = self.path / "result.json"
         if not file.exists():
             return None
-        found = read_json(file)
-        if not isinstance(found, dict):
-            raise InputError(f"{file}: damaged; delete it, and the run will write it again.")
-        return found
+        with suppress(InputError):
+            found = read_json(file)
+            if isinstance(found, dict):
+                return found
+        raise damaged(file)
 
     def history(self) -> list[dict[str, Any]]:
         """The figures of every round so far."""

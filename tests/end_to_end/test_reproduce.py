@@ -77,6 +77,8 @@ def test_a_setting_can_be_changed_for_all_cells(fedul: Fedul, tmp_path: Path) ->
         ("reproduce noise --scale smoke --out ''", "out: '' is not a folder; name one"),
         ("reproduce table1 --data nothing", "unknown data set 'nothing'"),
         ("reproduce table1 --seeds 0", "Invalid value for '--seeds'"),
+        ("reproduce table1 --only ''", "only: names no cell"),
+        ("reproduce table1 --data nothing --only data=mnist", "unknown data set 'nothing'"),
         ("reproduce table1 --set loss", "set: expected NAME=VALUE, got 'loss'"),
         ("reproduce table1 --set los=brier", "unknown setting 'los': did you mean 'loss'"),
         ("reproduce table1 --set method=fedul", "method: is what the cells of table1 differ in"),

@@ -114,6 +114,12 @@ def test_what_is_not_there_cannot_be_chosen(chosen: str, complaint: str) -> None
         table().only(chosen)
 
 
+def test_an_empty_choice_is_refused() -> None:
+    for chosen in ("", " , ,"):
+        with pytest.raises(InputError, match="only: names no cell; give AXIS=VALUE, or leave it out"):
+            table().only(chosen)
+
+
 def test_the_same_settings_have_the_same_run_whatever_table_they_are_of() -> None:
     cell, changed = table().cells[0], table(learning_rate=0.1).cells[0]
     assert cell.key(0) == table().only("split=iid").cells[0].key(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,8 +84,15 @@ def test_a_damaged_result_is_named_and_can_be_made_again(tmp_path: Path) -> None
     small = replace(table(), seeds=1).only("sets=10,method=fedul")
     (before,) = reproduce(small, tmp_path, Witness())
     (file,) = tmp_path.glob("runs/*/result.json")
-    for content in ('{"rounds": 1}', '{"rounds": 1, "test_error_clients": "abc", "labels_used": 0}'):
+    good = json.loads(file.read_text())
+    wrong: list[dict[str, Any]] = [
+        {"test_error_clients": value} for value in ("abc", None, math.nan, math.inf, True, 77, -0.1, [])
+    ]
+    wrong += [{"labels_used": -5}, {"labels_used": 1e400}, {"seconds": math.nan}]
+    contents = ['{"rounds": 1}', "", "{", "[" * 100_000, *(json.dumps({**good, **each}) for each in wrong)]
+    for content in contents:
         file.write_text(content)
+        assert finished(small, tmp_path) == []
         with pytest.raises(InputError, match=r"result\.json: damaged; delete it, and the run will write it again"):
             list(reproduce(small, tmp_path, Witness()))
     file.unlink()
@@ -116,6 +125,13 @@ def test_the_best_without_labels_is_marked_and_what_is_not_significantly_worse()
         found_of(cells[3], 1.0, 1.1, 1.0, labels_used=100),
     ]
     assert [one.marked for one in judged(table(), found)] == [True, True, False, False]
+
+
+def test_where_means_are_the_same_all_are_best_and_one_alone_is_not() -> None:
+    cells = table(axes={"sets": ["10"], "method": ["fedul", "fedllp", "fedpl", "supervised"]}).cells
+    same = [found_of(cells[0], 2.0), found_of(cells[1], 2.0), found_of(cells[2], 3.0)]
+    assert [one.marked for one in judged(table(), same)] == [True, True, False]
+    assert [one.marked for one in judged(table(), same[:1])] == [False]
 
 
 def test_means_and_deviations_are_over_seeds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 
@@ -54,13 +55,15 @@ def _main(
 
 # What the parser raises for a wrong call; its home differs between versions of typer.
 USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-STOPPED = 130
+STOPPED, TERMINATED = 130, 143
+GO_ON = "stopped; what is in --out can be taken up again (train and compare: with --resume)."
 
 
 def main() -> None:
     """Runs the command; every failure ends as one sentence on stderr."""
     # Threads that spin while they wait make a busy machine several times slower; to be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         code = app(standalone_mode=False)
         if code == STOPPED:  # typer turns a KeyboardInterrupt into this
@@ -69,7 +72,9 @@ def main() -> None:
     except typer.Exit as left:
         sys.exit(left.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("stopped; what is in --out can be taken up again (train and compare: with --resume).", STOPPED)
+        _fail(GO_ON, STOPPED)
+    except Terminated:
+        _fail(GO_ON, TERMINATED)
     except FedulError as problem:
         _fail(str(problem), problem.exit_code)
     except BrokenPipeError:
@@ -87,6 +92,15 @@ def main() -> None:
             _fail(f"{problem.filename or 'the output'}: {problem.strerror or problem}; see to it and try again.", 1)
         what = f"{type(problem).__name__}: {problem}".splitlines()[0]
         _fail(f"an error in fedul itself ({what}); set FEDUL_DEBUG=1 to see where, and please report it.", 1)
+
+
+class Terminated(BaseException):
+    """Somebody asked this process to end."""
+
+
+def _terminated(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is under way is put in order
+    raise Terminated
 
 
 def _fail(sentence: str, code: int) -> None:

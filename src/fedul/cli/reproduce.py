@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedul.cli import show
-from fedul.errors import InputError
+from fedul.errors import InputError, unknown
 from fedul.settings import name_values, underscored
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def reproduce(
         str | None, typer.Option(help="Another data set for all cells (table2: mednist, brain-mri).")
     ] = None,
     data_dir: Annotated[str | None, typer.Option(help="Folder with data files.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds (default: the table's).", min=1)] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds (default: the table's).", min=1, max=1000)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run (default: the scale's).", min=1)] = None,
     change: Annotated[
         list[str] | None,
@@ -45,7 +45,7 @@ def reproduce(
         ),
     ] = None,
     jobs: Annotated[
-        int, typer.Option(help="Runs at a time (0: at laptop scale one a core, else one).", min=0, max=1024)
+        int, typer.Option(help="Runs at a time (0: one a core at laptop scale, else one).", min=0, max=1024)
     ] = 0,
     out: Annotated[str, typer.Option(help="Folder of results; runs that are in it are not repeated.")] = "reproduced",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -53,6 +53,7 @@ def reproduce(
     """Reproduce a table or figure of the paper, ours beside the published numbers."""
     from dataclasses import replace
 
+    from fedul.data import SOURCES
     from fedul.experiments.declaration import declared, names
     from fedul.experiments.runner import finished, judged, missing_data
     from fedul.experiments.runner import reproduce as run_cells
@@ -64,6 +65,8 @@ def reproduce(
     folder = Path(out)
     if not out or folder.is_file():
         raise InputError(f"out: '{out}' is not a folder; name one.")
+    if data is not None and data not in SOURCES:
+        raise unknown("data set", data, SOURCES)
     changed = _changed(change or [])
     given = {"data": data, "data_dir": data_dir, "rounds": rounds}
     whole = declared(name, scale, {**changed, **{key: value for key, value in given.items() if value is not None}})
@@ -77,14 +80,14 @@ def reproduce(
         show.err.print(f"[yellow]note:[/] {escape(sentence)} Its cells are left out.", soft_wrap=True)
         asked = replace(asked, cells=there)
     also = [f"{key.replace('_', '-')}={value}" for key, value in changed.items()]
-    place = folder / _file_name(
-        "-".join(filter(None, [name, scale, data, f"{rounds}-rounds" if rounds else None, *also]))
-    )
+    parts = [name, scale, data, rounds and f"{rounds}-rounds", seeds and f"{seeds}-seeds", *also]
+    place = folder / _file_name("-".join(str(part) for part in parts if part))
     told = [("scale", scale), ("data", data), ("seeds", seeds), ("rounds", rounds), *(("set", each) for each in also)]
     command = " ".join(["fedul reproduce", name, *(f"--{key} {value}" for key, value in told if value)])
+    at_once = min(cores(), MOST_AT_ONCE) if scale == "laptop" and not whole.timed else 1
     found: list[Found] = []
     known = {_place(one.cell): one for one in finished(whole, folder)}  # read once, and not for every cell
-    for one in run_cells(asked, folder, show.Runs(), jobs or (min(cores(), MOST_AT_ONCE) if scale == "laptop" else 1)):
+    for one in run_cells(asked, folder, show.Runs(), jobs or at_once):
         found.append(one)
         _tell(asked, one)
         if _place(one.cell) not in known:
@@ -129,8 +132,8 @@ def _list(every: Sequence[Declaration], *, as_json: bool) -> None:
         show.print_json({"experiments": facts})
         return
     table = Table(box=box.SIMPLE_HEAD)
-    for head in ("name", "in the paper", "what", "runs"):
-        table.add_column(head, justify="right" if head == "runs" else "left")
+    for head in ("name", "in the paper", "what", "laptop runs"):
+        table.add_column(head, justify="right" if head == "laptop runs" else "left")
     for one in every:
         table.add_row(one.name, one.source, one.title, f"{len(one.cells) * one.seeds:,}")
     show.out.print(table)
@@ -186,7 +189,7 @@ def _show(declaration: Declaration, found: Sequence[Found]) -> None:
                 table.add_row("[dim]published[/]", *[""] * (len(heads) - 1), *theirs)
     else:
         for head in (*made.corner, "", "ours", "published"):
-            table.add_column(head, justify="right" if head in ("ours", "published") else "left", no_wrap=True)
+            table.add_column(head, justify="right" if head in ("ours", "published") else "left", no_wrap=head == "ours")
         for heads, row in made.rows:
             for column, e in zip(made.columns, row, strict=True):
                 table.add_row(*heads, column, _bold(e.ours, marked=e.marked), f"[dim]{e.published}[/]")

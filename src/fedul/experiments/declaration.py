@@ -64,15 +64,22 @@ class Declaration:
     labels: Mapping[str, str]
     cells: Sequence[Cell] = field(default_factory=tuple)
 
+    @property
+    def timed(self) -> bool:
+        """Whether seconds are among its figures, so that runs must not disturb each other."""
+        return "seconds_a_round" in (self.metric, *self.axes.get(self.metric, ()))
+
     def label(self, value: str) -> str:
         """What a reader sees for a value of an axis."""
         return self.labels.get(value, value)
 
     def only(self, chosen: str | None) -> Declaration:
         """With those cells alone that 'data=mnist,sets=10|20' names."""
-        if not chosen:
+        if chosen is None:
             return self
         wanted = self._checked(conditions(chosen))
+        if not wanted:
+            raise InputError("only: names no cell; give AXIS=VALUE, or leave it out.")
         left = [cell for cell in self.cells if matches(cell.values, wanted)]
         if not left:
             raise InputError(f"only: '{chosen}' leaves no cell of {self.name}; name values that go together.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fedul.errors import InputError
 from fedul.experiments.declaration import Cell, Declaration
 from fedul.jobs import Job, Watcher, run_all
 from fedul.models.operations import operations
-from fedul.runs import RunFolder
+from fedul.runs import RunFolder, damaged
 
 PERCENT = ("test_error", "test_error_clients", "test_errors", "calibration_error")
 
@@ -68,13 +69,14 @@ def _job(declaration: Declaration, cell: Cell, seed: int, out: Path) -> Job:
 
 
 def finished(declaration: Declaration, out: Path) -> list[Found]:
-    """The cells all of whose seeds have run, whoever ran them."""
+    """The cells all of whose seeds have run, whoever ran them; a damaged result is none."""
     found = []
     for cell in declaration.cells:
         folders = [RunFolder(out / "runs" / cell.key(seed)) for seed in range(declaration.seeds)]
-        results = [(folder, result) for folder in folders if (result := folder.result()) is not None]
-        if len(results) == len(folders):
-            found.append(_found(declaration, cell, results))
+        with suppress(InputError):
+            results = [(folder, result) for folder in folders if (result := folder.result()) is not None]
+            if len(results) == len(folders):
+                found.append(_found(declaration, cell, results))
     return found
 
 
@@ -85,25 +87,33 @@ def _found(declaration: Declaration, cell: Cell, results: Sequence[tuple[RunFold
     seconds: list[float] = []
     for folder, result in results:
         try:
-            if metric == "operations":
-                every.append((float(_operations(folder, cell)),))
-            else:
-                every.append(figures(result, metric))
-            labels.append(int(result["labels_used"]))
-            seconds.append(float(result["seconds"]))
+            operations = metric == "operations"
+            every.append((float(_operations(folder, cell)),) if operations else figures(result, metric))
+            labels.append(int(_checked(result["labels_used"])))
+            seconds.append(_checked(result["seconds"]))
+            if len(every[-1]) != len(every[0]):
+                raise ValueError
         except (KeyError, TypeError, ValueError):
-            damaged = folder.path / "result.json"
-            raise InputError(f"{damaged}: damaged; delete it, and the run will write it again.") from None
+            raise damaged(folder.path / "result.json") from None
     return Found(cell, tuple(every), round(sum(labels) / len(labels)), sum(seconds) / len(seconds))
 
 
 def figures(result: Mapping[str, Any], metric: str) -> tuple[float, ...]:
-    """The figures of a run; errors in per cent."""
+    """The figures of a run; errors in per cent. ValueError or TypeError for what cannot be one."""
     if metric == "seconds_a_round":
-        return (result["seconds"] / result["rounds"],)
+        return (_checked(result["seconds"]) / _checked(result["rounds"]),)
     value = result[metric]
-    values = value if isinstance(value, list) else [value]
-    return tuple((100 if metric in PERCENT else 1) * float(v) for v in values)
+    values = [_checked(v) for v in (value if isinstance(value, list) else [value])]
+    if not values or (metric in PERCENT and max(values) > 1):
+        raise ValueError
+    return tuple((100 if metric in PERCENT else 1) * v for v in values)
+
+
+def _checked(value: Any) -> float:
+    """A figure of a run, which is a finite number and not below zero."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError
+    return float(value)
 
 
 def _operations(folder: RunFolder, cell: Cell) -> int:
@@ -117,12 +127,12 @@ def judged(declaration: Declaration, found: Sequence[Found]) -> list[Found]:
     """With the best method without labels marked in every row, and all that are not significantly worse."""
     if "method" not in declaration.axes:
         return list(found)
-    best: dict[tuple[str, ...], Found] = {}
+    rows: dict[tuple[str, ...], list[Found]] = {}
     for one in found:
-        row = row_of(one)
-        if not one.labels_used and (row not in best or sum(one.means) < sum(best[row].means)):
-            best[row] = one
-    return [replace(one, marked=not one.labels_used and _level(one, best[row_of(one)])) for one in found]
+        if not one.labels_used:
+            rows.setdefault(row_of(one), []).append(one)
+    best = {row: min(members, key=lambda one: sum(one.means)) for row, members in rows.items() if len(members) > 1}
+    return [replace(one, marked=not one.labels_used and _level(one, best.get(row_of(one)))) for one in found]
 
 
 def row_of(found: Found) -> tuple[str, ...]:
@@ -130,8 +140,11 @@ def row_of(found: Found) -> tuple[str, ...]:
     return tuple(value for axis, value in found.cell.values.items() if axis != "method")
 
 
-def _level(one: Found, best: Found) -> bool:
-    if one is best:
+def _level(one: Found, best: Found | None) -> bool:
+    """Whether one is the best, or is not significantly worse; where there is no other, there is no best."""
+    if best is None:
+        return False
+    if one.means == best.means:
         return True
     p_value = paired_p_value(of_each_seed(one), of_each_seed(best))
     return p_value is not None and p_value >= LEVEL

@@ -12,7 +12,7 @@ from fedul.comparison import LEVEL, paired_p_value
 from fedul.experiments.declaration import Declaration
 from fedul.experiments.runner import Found, of_each_seed, row_of
 from fedul.hardware import described
-from fedul.report.paper_tables import grid, markdown
+from fedul.report.paper_tables import SMOKE, grid, markdown
 
 REFERENCE = "fedul"
 """The method that the others are set against."""
@@ -27,6 +27,7 @@ def page(declaration: Declaration, found: Sequence[Found], command: str) -> str:
     parts = [
         f"# {declaration.source}: {declaration.title}",
         f"**What is implemented.** {declaration.note}",
+        *([f"**Not a reproduction.** {SMOKE}."] if declaration.scale == "smoke" else []),
         f"**Hardware.** {described()}.",
         f"**Command.** `{command}`; {declaration.scale} scale, {seeds}.",
         f"**Time.** {runs:,} runs; {spent} of training in all."
@@ -41,7 +42,8 @@ def page(declaration: Declaration, found: Sequence[Found], command: str) -> str:
         parts += [
             f"## {declaration.label(REFERENCE)} against the others",
             f"Points by which a method errs more than {declaration.label(REFERENCE)} (less, where negative), and the p "
-            f"of a paired t-test over seeds; bold where it is below {LEVEL}. Of three seeds such a test says little.",
+            f"of a paired t-test over seeds; bold where it is below {LEVEL}. "
+            f"Of {declaration.seeds} seeds such a test says little.",
             against,
         ]
     return "\n\n".join(parts) + "\n"

@@ -12,6 +12,7 @@ from fedul.experiments.declaration import Cell, Declaration, Published
 from fedul.experiments.runner import Found
 
 NOT_RUN = "--"
+SMOKE = "Run on the embedded digits, whatever data it names: a test of the machinery, not a reproduction"
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,7 @@ def heading(declaration: Declaration) -> str:
     """What a table is of, in a sentence: also what it is not."""
     seeds = "1 seed" if declaration.seeds == 1 else f"{declaration.seeds} seeds"
     text = f"{declaration.source}: {declaration.title} ({declaration.scale} scale, {seeds})"
-    if declaration.scale == "smoke":
-        return (
-            f"{text}. Run on the embedded digits, whatever data it names: a test of the machinery, not a reproduction"
-        )
-    return text
+    return f"{text}. {SMOKE}" if declaration.scale == "smoke" else text
 
 
 def _values(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
