@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fedul.config import TrainConfig
-from fedul.engines.optimizers import laid_out, make_optimizer
+from fedul.engines.optimizers import PIECE, laid_out, make_optimizer, with_signs
 
 from ..worlds import repeatable, seeds
 
@@ -100,3 +100,22 @@ def test_gradients_are_laid_out_as_their_parameters_are(layout: str) -> None:
 def test_a_weight_that_the_loss_does_not_use_has_gradient_zero() -> None:
     (found,) = laid_out([None], [torch.ones(2, 3)])
     assert torch.equal(found, torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (600, 1000), (7, 64, 40, 40), (PIECE + 5,)], ids=str)
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_signs_are_added_whatever_the_size_and_layout(shape: tuple[int, ...], channels_last: bool) -> None:
+    layout = torch.channels_last if channels_last and len(shape) == 4 else torch.contiguous_format
+    parameter, gradient = (torch.randn(shape).contiguous(memory_format=layout) for _ in range(2))
+    expected = gradient + 0.03 * parameter.sign()
+    other = torch.ones(3)
+    found = with_signs([gradient, other], [parameter, -other], 0.03)
+    torch.testing.assert_close(found[0], expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found[1], torch.full((3,), 0.97))
+
+
+def test_a_gradient_that_two_parameters_share_gets_the_signs_of_each() -> None:
+    one, other, shared = torch.ones(PIECE + 1), -torch.ones(PIECE + 1), torch.zeros(PIECE + 1)
+    found = with_signs([shared, shared], [one, other], 0.5)
+    assert [float(g[0]) for g in found] == [0.5, -0.5]
+    assert float(shared.abs().sum()) == 0

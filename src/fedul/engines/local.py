@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fedul.algorithms.base import Algorithm, Correction, Trained, Update, Weights, plain_steps
 from fedul.config import TrainConfig
-from fedul.engines.optimizers import Tensors, first_of, laid_out, make_optimizer
+from fedul.engines.optimizers import Tensors, first_of, laid_out, make_optimizer, with_signs
 from fedul.methods.base import Method, Predict, Step, Task, predicted, step_sizes
 from fedul.models.weights import weights_of
 from fedul.randomness import key_seed, torch_generator
@@ -95,7 +95,7 @@ def walk(
         with torch.no_grad():
             gradients: Tensors = laid_out(found, moving)
             if config.l1:
-                gradients = torch._foreach_add(gradients, torch._foreach_sign(moving), alpha=config.l1)
+                gradients = with_signs(gradients, moving, config.l1)
             if total:
                 torch._foreach_add_(first_of(total, moving), gradients)
             optimizer.step(moving, correct(moving, gradients))

@@ -95,6 +95,28 @@ def laid_out(gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -
     return found
 
 
+PIECE = 2**18
+"""Weights whose signs are taken in one go; more of them leave the cache, and memory for them is fetched every time."""
+
+
+def with_signs(gradients: Sequence[Tensor], parameters: Sequence[Tensor], weight: float) -> list[Tensor]:
+    """Gradients with that of an L1 penalty added: large ones in place and piece by piece, the others all at once."""
+    places = [g.data_ptr() for g in gradients]
+    large = [g.numel() > PIECE and places.count(place) == 1 for g, place in zip(gradients, places, strict=True)]
+    found = list(gradients)
+    for gradient, parameter, pieces in zip(gradients, parameters, large, strict=True):
+        if pieces:
+            rows = max(1, PIECE * len(parameter) // parameter.numel())
+            for into, part in zip(torch.split(gradient, rows), torch.split(parameter, rows), strict=True):
+                into.add_(part.sign(), alpha=weight)
+    if rest := [i for i, pieces in enumerate(large) if not pieces]:
+        signs = torch._foreach_sign([parameters[i] for i in rest])
+        added = torch._foreach_add([gradients[i] for i in rest], signs, alpha=weight)
+        for i, gradient in zip(rest, added, strict=True):
+            found[i] = gradient
+    return found
+
+
 def first_of(state: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
     """What belongs to those clients that step."""
     pairs = zip(state, parameters, strict=True)
