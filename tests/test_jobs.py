@@ -102,21 +102,31 @@ def test_the_first_run_that_fails_ends_the_others(tmp_path: Path) -> None:
     assert not any(job.done() for job in jobs)
 
 
-def test_a_worker_that_is_killed_is_said_to_be_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("when", ["config.json", "metrics.jsonl"])
+def test_a_worker_that_is_killed_is_said_to_be_so(tmp_path: Path, which: int, when: str) -> None:
     jobs = jobs_in(tmp_path, 2, rounds=100_000)
 
     def kill_one() -> None:
         deadline = time.monotonic() + 60
-        while not (jobs[0].folder.path / "config.json").exists() and time.monotonic() < deadline:
+        while not list(tmp_path.glob(f"*/{when}")) and time.monotonic() < deadline:
             time.sleep(0.05)
-        for child in multiprocessing.active_children()[:1]:
-            child.kill()
+        sorted(multiprocessing.active_children(), key=lambda child: child.pid or 0)[which].kill()
 
     other = threading.Thread(target=kill_one)
     other.start()
     with pytest.raises(WorldError, match="was killed, maybe for want of memory; use fewer --jobs"):
         list(run_all(jobs, Witness(), at_once=2))
     other.join()
+    assert multiprocessing.active_children() == []
+
+
+def test_a_worker_that_fails_says_where(tmp_path: Path) -> None:
+    jobs = jobs_in(tmp_path, 2)
+    jobs[1] = replace(jobs[1], data=None)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError) as caught:
+        list(run_all(jobs, Witness(), at_once=2))
+    assert "load_config" in "".join(caught.value.__notes__)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="counts processes in /proc")

@@ -8,19 +8,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol, Self
 
 from fedul.config import DataConfig, TrainConfig
 from fedul.data.study import load_config
-from fedul.errors import FedulError, WorldError
+from fedul.errors import WorldError
 from fedul.federation import Study
 from fedul.hardware import cores
 from fedul.rounds import Reporter
@@ -30,6 +31,9 @@ from fedul.training import train
 
 PATIENCE = 0.5
 """Seconds between two looks at runs that other processes are at."""
+
+GRACE = 5.0
+"""Seconds that a worker process has to leave its run when it is told to end."""
 
 
 @dataclass(frozen=True)
@@ -124,50 +128,92 @@ def _train(job: Job, studies: Studies, reporter: Reporter) -> None:
 
 def _side_by_side(jobs: Sequence[Job], left: Sequence[int], watcher: Watcher, at_once: int) -> Iterator[int]:
     """In processes of their own, which share the cores out among themselves."""
-    context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
-    stop = context.Event()
     share = max(1, cores() // at_once)
-    with (
-        watcher.together(len(jobs) - len(left), len(jobs)) as together,
-        ProcessPoolExecutor(at_once, mp_context=context, initializer=_begin, initargs=(stop,)) as pool,
-    ):
-        try:
-            running = {_submitted(pool, jobs[place], share): place for place in left}
-            while running:
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    place = running.pop(future)
-                    if (sentences := future.result()) is None:
-                        running[_submitted(pool, jobs[place], share)] = place
-                        continue
+    with watcher.together(len(jobs) - len(left), len(jobs)) as together, ExitStack() as stack:
+        idle = [stack.enter_context(_Worker()) for _ in range(at_once)]
+        waiting, busy = deque(left), dict[_Worker, int]()
+        while waiting or busy:
+            while waiting and idle:
+                place, worker = waiting.popleft(), idle.pop()
+                worker.give(_on_its_share(jobs[place], share))
+                busy[worker] = place
+            answered = wait([worker.pipe for worker in busy])
+            for worker in [worker for worker in busy if worker.pipe in answered]:
+                place = busy.pop(worker)
+                if (sentences := worker.answer()) is None:
+                    waiting.append(place)
+                else:
                     together.finished(jobs[place].title, sentences)
                     yield place
-        except BrokenProcessPool:
-            raise WorldError(
-                "a process that was training was killed, maybe for want of memory; use fewer --jobs. What is finished "
-                "is kept."
-            ) from None
-        finally:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
+                idle.append(worker)
 
 
-def _submitted(pool: ProcessPoolExecutor, job: Job, share: int) -> Future[list[str] | None]:
-    training = replace(job.training, threads=job.training.threads or share, workers=job.training.workers or share)
-    return pool.submit(_alone, replace(job, training=training))
+def _on_its_share(job: Job, share: int) -> Job:
+    training = job.training
+    return replace(
+        job, training=replace(training, threads=training.threads or share, workers=training.workers or share)
+    )
 
 
-class _Process:
-    """What a worker process has."""
+class _Worker:
+    """A process that does one job after the other, and ends when the block does.
 
-    studies = Studies()
-    stop: Any = None
+    A pipe is all that the two have in common: killed at any point, the process closes it and leaves no lock behind.
+    """
+
+    def __enter__(self) -> Self:
+        context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.join(GRACE)
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+    def give(self, job: Job) -> None:
+        with _killed_if_gone():
+            self.pipe.send(job)
+
+    def answer(self) -> list[str] | None:
+        """What the job had to say; None where another process is at it."""
+        with _killed_if_gone():
+            answer: list[str] | Exception | None = self.pipe.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
-def _begin(stop: Any) -> None:
-    """A worker process leaves Ctrl-C to its parent, and does not outlive it."""
+@contextmanager
+def _killed_if_gone() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, ConnectionError):
+        raise WorldError(
+            "a process that was training was killed, maybe for want of memory; use fewer --jobs. What is finished "
+            "is kept."
+        ) from None
+
+
+def _work(pipe: Connection) -> None:
+    """What a worker process does: it leaves Ctrl-C to its parent, ends when it is told to, and does not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _Process.stop = stop
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    studies = Studies()
+    while True:
+        job = pipe.recv()
+        try:
+            answer: list[str] | Exception | None = _done_alone(job, studies)
+        except Exception as problem:
+            problem.add_note(traceback.format_exc())
+            answer = problem
+        pipe.send(answer)
 
 
 def _end_with_parent() -> None:
@@ -177,12 +223,8 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-class _Stopped(FedulError):
-    """The parent process has given up."""
-
-
 class _Notes:
-    """A reporter that keeps what is to be said, and ends the run when the parent process gives up."""
+    """A reporter that keeps what is to be said."""
 
     def __init__(self) -> None:
         self.sentences: list[str] = []
@@ -191,17 +233,15 @@ class _Notes:
         self.sentences.append(sentence)
 
     def round(self, figures: Mapping[str, Any], rounds: int) -> None:
-        if _Process.stop.is_set():
-            raise _Stopped(f"stopped in round {figures['round']}.")
+        pass
 
 
-def _alone(job: Job) -> list[str] | None:
-    """Does the job in a worker process: what it had to say, or None where another process is at it."""
+def _done_alone(job: Job, studies: Studies) -> list[str] | None:
     notes = _Notes()
     try:
         if not job.done():
             job.folder.check_free()
-            _train(job, _Process.studies, notes)
+            _train(job, studies, notes)
     except Busy:
         time.sleep(PATIENCE)
         return None
