@@ -20,6 +20,7 @@ from fedul import models
 from fedul.errors import InputError
 from fedul.federation import Scaling
 from fedul.files import read_json, read_tensors, write_json, write_tensors
+from fedul.inputs import AT_ONCE
 from fedul.models.weights import load_weights, weights_of
 from fedul.priors import Matrix, validate
 
@@ -44,7 +45,7 @@ class Classifier:
         if self.prior is None:
             object.__setattr__(self, "prior", self.trained_prior)
 
-    def predict_proba(self, inputs: ArrayLike | Tensor, batch_size: int = 256) -> NDArray[np.float64]:
+    def predict_proba(self, inputs: ArrayLike | Tensor, batch_size: int = AT_ONCE) -> NDArray[np.float64]:
         """Probabilities (n, K) of the classes for rows (n, ...)."""
         try:
             rows = inputs if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
@@ -73,7 +74,7 @@ class Classifier:
             raise InputError(f"row {row + 1} gives no finite prediction; it holds missing, infinite or huge values.")
         return probabilities
 
-    def predict(self, inputs: ArrayLike | Tensor, batch_size: int = 256) -> NDArray[Any]:
+    def predict(self, inputs: ArrayLike | Tensor, batch_size: int = AT_ONCE) -> NDArray[Any]:
         """The most probable class of each row, by name (n,)."""
         names: NDArray[Any] = np.asarray(self.classes)[self.predict_proba(inputs, batch_size).argmax(axis=1)]
         return names

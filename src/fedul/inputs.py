@@ -24,6 +24,9 @@ Index = NDArray[np.int64]
 BLOCK = 2**20
 """Values that are looked at in one go."""
 
+AT_ONCE = 256
+"""Rows that a network predicts in one go; with more, what it makes of images leaves the cache."""
+
 
 def table(inputs: ArrayLike | Tensor, name: str) -> Tensor:
     """The inputs of a client as a tensor (n, ...) over the same memory."""

@@ -81,7 +81,7 @@ class RunFolder:
         until the end.
         """
         self._check(config, resume=resume)
-        with self._lock() as mine:
+        with Lock(self.path) as mine:
             if not mine:
                 raise self._busy()
             self._check(config, resume=resume)  # again: it may have changed before the door was shut
@@ -90,12 +90,9 @@ class RunFolder:
     def check_free(self) -> None:
         """Raises Busy while another process is at this run."""
         if self.path.is_dir():
-            with self._lock() as mine:
+            with Lock(self.path) as mine:
                 if not mine:
                     raise self._busy()
-
-    def _lock(self) -> Lock:
-        return Lock(self.path)
 
     def _busy(self) -> Busy:
         return Busy(f"{self.path}: another process is training this run; wait for it, or choose another --out.")

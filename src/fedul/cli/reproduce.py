@@ -55,7 +55,7 @@ def reproduce(
 
     from fedul.data import SOURCES
     from fedul.experiments.declaration import declared, names
-    from fedul.experiments.runner import finished, judged, missing_data
+    from fedul.experiments.runner import finished, judged
     from fedul.experiments.runner import reproduce as run_cells
     from fedul.hardware import cores
 
@@ -71,14 +71,7 @@ def reproduce(
     given = {"data": data, "data_dir": data_dir, "rounds": rounds}
     whole = declared(name, scale, {**changed, **{key: value for key, value in given.items() if value is not None}})
     whole = replace(whole, seeds=seeds or whole.seeds)
-    asked = whole.only(only)
-    if missing := missing_data(asked):
-        there = [cell for cell in asked.cells if cell.data.data not in missing]
-        sentence = f"{', '.join(missing)}: not on this machine; 'fedul datasets' says how to get it."
-        if not there:
-            raise InputError(sentence)
-        show.err.print(f"[yellow]note:[/] {escape(sentence)} Its cells are left out.", soft_wrap=True)
-        asked = replace(asked, cells=there)
+    asked = _with_data(whole.only(only))
     also = [f"{key.replace('_', '-')}={value}" for key, value in changed.items()]
     parts = [name, scale, data, rounds and f"{rounds}-rounds", seeds and f"{seeds}-seeds", *also]
     place = folder / _file_name("-".join(str(part) for part in parts if part))
@@ -102,6 +95,23 @@ def reproduce(
         return
     _show(asked, found)
     show.out.print(f"tables and figures in [bold]{escape(str(place))}[/]", soft_wrap=True)
+
+
+def _with_data(asked: Declaration) -> Declaration:
+    """The cells whose data is on this machine."""
+    from dataclasses import replace
+
+    from fedul.experiments.runner import missing_data
+
+    missing = missing_data(asked)
+    if not missing:
+        return asked
+    there = [cell for cell in asked.cells if cell.data.data not in missing]
+    sentence = f"{', '.join(missing)}: not on this machine; 'fedul datasets' says how to get it."
+    if not there:
+        raise InputError(sentence)
+    show.err.print(f"[yellow]note:[/] {escape(sentence)} Its cells are left out.", soft_wrap=True)
+    return replace(asked, cells=there)
 
 
 def _changed(settings: Sequence[str]) -> dict[str, Any]:

@@ -15,11 +15,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fedul.engines.local import Job
 from fedul.federation import float_type
+from fedul.inputs import AT_ONCE
 from fedul.methods import augment as augmentation
 from fedul.methods.base import Plan, Step, Targets, Task, gathered_at_once
-
-PREDICTED_AT_ONCE = 256
-"""Rows whose logits are computed together, before a round."""
 
 
 class Cohort:
@@ -65,13 +63,13 @@ class Cohort:
     def predicted(self, module: nn.Module) -> Tensor:
         """Logits (C, R, K) of all rows, all clients having the same weights."""
         widest = self._index.shape[1]
-        together = max(1, PREDICTED_AT_ONCE // widest)
+        together = max(1, AT_ONCE // widest)
         positions = torch.arange(widest, device=self.device).expand(1, len(self), widest)
         every = []
         for first in range(0, len(self), together):
             part = Cohort(self._tasks[first : first + together])
             most = max(part.rows)
-            blocks = torch.split(positions[:, : len(part), :most], PREDICTED_AT_ONCE, dim=2)
+            blocks = torch.split(positions[:, : len(part), :most], AT_ONCE, dim=2)
             logits = [module(part.inputs(at).flatten(0, 2)).unflatten(0, at.shape[1:]) for at in blocks]
             every.append(nn.functional.pad(torch.cat(logits, 1), (0, 0, 0, widest - most)))
         return torch.cat(every)

@@ -10,12 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedul.federation import Federation, Labels, Scaling, Truth
-from fedul.inputs import gathered
+from fedul.inputs import AT_ONCE, gathered
 from fedul.models.weights import precision_of
 from fedul.priors import Matrix
-
-BATCH = 256
-"""Rows that are predicted at once: more of them leave the cache, and images then take twice as long."""
 
 
 def test_error(module: nn.Module, truth: Truth, scaling: Scaling) -> tuple[float, list[float]]:
@@ -33,7 +30,7 @@ def validation_error(module: nn.Module, federation: Federation, truth: Truth) ->
     """Share of wrong predictions over all clients' held-out rows: labelled model selection, as the paper does it."""
     labels = np.concatenate([truth.held_out_labels[client.name] for client in federation.clients])
     held_out = ((client.inputs, client.held_out.index) for client in federation.clients)
-    found = _predicted(module, gathered(held_out, BATCH), federation.scaling)
+    found = _predicted(module, gathered(held_out, AT_ONCE), federation.scaling)
     return int((found != labels).sum()) / max(len(labels), 1)
 
 
@@ -49,7 +46,7 @@ def calibration_error(probabilities: Matrix, labels: Labels, bins: int = 15) -> 
     return float(np.abs(gap).sum() / len(labels))
 
 
-def predictions(module: nn.Module, inputs: Tensor, scaling: Scaling, batch_size: int = BATCH) -> Labels:
+def predictions(module: nn.Module, inputs: Tensor, scaling: Scaling, batch_size: int = AT_ONCE) -> Labels:
     """The most probable class (n,) of the rows."""
     return _predicted(module, torch.split(inputs, batch_size), scaling)
 

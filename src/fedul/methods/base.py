@@ -21,6 +21,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedul.federation import Federation, Scaling, UnlabeledSets
+from fedul.inputs import AT_ONCE
 from fedul.methods import augment as augmentation
 from fedul.priors import Matrix
 
@@ -240,7 +241,7 @@ def prior_shift(mix: Matrix, test_prior: Matrix) -> Tensor:
         return torch.from_numpy(np.log(mix) - np.log(test_prior))
 
 
-def predicted(predict: Predict, task: Task, batch_size: int = 256) -> Tensor:
+def predicted(predict: Predict, task: Task, batch_size: int = AT_ONCE) -> Tensor:
     """Logits (n, K) of all rows of a task, in their order."""
     return torch.cat([predict(step.inputs) for step in task.in_order(batch_size)])
 

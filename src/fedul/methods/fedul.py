@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedul.federation import Federation, Rows, Scaling, UnlabeledSets, float_type
-from fedul.inputs import gathered
+from fedul.inputs import AT_ONCE, gathered
 from fedul.methods.base import Method, Predict, Step, Targets, Task
 from fedul.settings import check, option
 from fedul.transition import Transition, set_loss
@@ -160,7 +160,7 @@ class HeldOutRows:
             first += len(joint)
         self._set, self._joint, self._marginal = _joined(sets), _joined(joints), _joined(marginals)
 
-    def judged(self, predict: Predict, batch_size: int = 256) -> HeldOut:
+    def judged(self, predict: Predict, batch_size: int = AT_ONCE) -> HeldOut:
         """-log Q over all rows, with logits divided by each of the temperatures.
 
         A network becomes too sure of itself long before it stops learning to tell classes apart. Judged at its best
