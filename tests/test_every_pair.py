@@ -11,8 +11,8 @@ from torch import nn
 
 import fedul
 from fedul.algorithms import ALGORITHMS
-from fedul.federation import Study
 from fedul.methods import METHODS
+from fedul.truth import Study
 
 # So that two rounds of three clients see something of what comes later, or with more clients.
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -51,8 +51,8 @@ def federation_of(*priors: Any) -> Federation:
         ({"sets": np.arange(12) % 3 + 0.5}, "set numbers must be whole numbers"),
         ({"sets": ["a"] * 12}, "set numbers must be whole numbers"),
         ({"sets": np.zeros((12, 1), int)}, "set numbers must be whole numbers"),
-        ({"sets": np.arange(12) % 2}, "set 3 of 3 has no rows to train on; drop it or give it rows"),
-        ({"inputs": torch.zeros(0, 2), "sets": np.zeros(0, int)}, "set 1 of 3 has no rows to train on"),
+        ({"sets": np.arange(12) % 2}, "set '3' has no rows to train on; drop it or give it rows"),
+        ({"inputs": torch.zeros(0, 2), "sets": np.zeros(0, int)}, "set '1' has no rows to train on"),
         ({"inputs": np.zeros(12)}, "its rows are not a table of numbers"),
         ({"inputs": [["a", "b"]] * 12}, "its rows are not a table of numbers"),
         ({"inputs": [[1.0, 2.0]] * 11 + [[1.0]]}, "its rows are not a table of numbers"),
@@ -110,7 +110,7 @@ def test_a_federation_that_makes_no_sense_is_refused(make: Callable[[], Federati
 
 
 def test_a_client_has_no_field_that_could_hold_a_label() -> None:
-    assert {f.name for f in fields(UnlabeledSets)} == {"name", "inputs", "train", "held_out", "priors"}
+    assert {f.name for f in fields(UnlabeledSets)} == {"name", "inputs", "train", "held_out", "priors", "set_names"}
 
 
 def test_the_test_prior_is_uniform_unless_given() -> None:
@@ -255,3 +255,12 @@ def test_two_thousand_clients_are_a_federation_and_the_one_that_is_wrong_is_name
 def test_two_clients_with_two_sets_each_suffice_together() -> None:
     (warning,) = identifiability(federation_of(THREE[:2], THREE[1:]))
     assert "client-1, client-2" in warning
+
+
+def test_sets_have_names_or_are_counted() -> None:
+    x, priors = torch.zeros(4, 2), np.eye(2)
+    assert UnlabeledSets.from_arrays("a", x, [0, 0, 1, 1], priors).set_names == ("1", "2")
+    assert UnlabeledSets.from_arrays("a", x, [0, 0, 1, 1], priors, set_names=["May", "June"]).set_names[1] == "June"
+    for names in (["May"], ["May", "May"], "ab"):
+        with pytest.raises(InputError, match="client 'a': 2 sets need as many different names"):
+            UnlabeledSets.from_arrays("a", x, [0, 0, 1, 1], priors, set_names=names)

@@ -23,12 +23,13 @@ import fedul
 from fedul.engines.inprocess import InProcess
 from fedul.engines.local import Broadcast
 from fedul.errors import FedulError, InputError
-from fedul.federation import Federation, Study, Truth, UnlabeledSets
+from fedul.federation import Federation, UnlabeledSets
 from fedul.files import tensors_digest
 from fedul.methods.fedul import HeldOut, HeldOutRows, set_task
 from fedul.models.weights import weights_of
 from fedul.runs import RunFolder
 from fedul.training import Run
+from fedul.truth import Study, Truth
 
 from .stopping import StopAt
 from .worlds import random_priors

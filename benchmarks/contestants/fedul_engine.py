@@ -16,12 +16,13 @@ from fedul.config import TrainConfig
 from fedul.engines.inprocess import InProcess
 from fedul.engines.local import Broadcast
 from fedul.errors import InputError
-from fedul.federation import Federation, Rows, Scaling, Truth, UnlabeledSets
+from fedul.federation import Federation, Rows, Scaling, UnlabeledSets
 from fedul.hardware import arithmetic_threads, good_threads
 from fedul.methods.fedul import FedUL
 from fedul.methods.supervised import Supervised
 from fedul.models.weights import load_weights, weights_of
 from fedul.randomness import numpy_generator
+from fedul.truth import Truth
 from work import CLASSES, SEED, Data, Work, make_data, network, training_loss
 
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from fedul.errors import FedulError as FedulError
     from fedul.errors import InputError as InputError
     from fedul.federation import Federation as Federation
-    from fedul.federation import Study as Study
-    from fedul.federation import Truth as Truth
     from fedul.federation import UnlabeledSets as UnlabeledSets
     from fedul.training import Run as Run
     from fedul.training import train as train
     from fedul.transition import Transition as Transition
+    from fedul.truth import Study as Study
+    from fedul.truth import Truth as Truth
 
 # Names are imported when they are used: `import fedul` and `fedul --help` do not wait for torch.
 _HOMES = {
@@ -30,10 +30,10 @@ _HOMES = {
     "FedulError": "errors",
     "InputError": "errors",
     "Run": "training",
-    "Study": "federation",
+    "Study": "truth",
     "TrainConfig": "config",
     "Transition": "transition",
-    "Truth": "federation",
+    "Truth": "truth",
     "UnlabeledSets": "federation",
     "load": "data.study",
     "train": "training",

@@ -1,14 +1,14 @@
-"""What the clients own and what is agreed between them; and, apart from it, the truth that research data has.
+"""What the clients own, and what is agreed between them.
 
-`UnlabeledSets` has no field that could hold a label. Labels of research data live in a `Truth`, which only the
-evaluation and the method called `supervised` accept. Labelled rows that a user does have are sets with one-hot priors.
+`UnlabeledSets` has no field that could hold a label: those of research data are in `fedul.truth`. Labelled rows that a
+user does have are sets with one-hot priors.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedul import priors as prior_tools
@@ -34,8 +34,6 @@ from fedul.inputs import (
 )
 from fedul.priors import Matrix
 from fedul.randomness import numpy_generator
-
-Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -83,6 +81,7 @@ class UnlabeledSets:
     train: Rows
     held_out: Rows
     priors: Matrix  # (M, K)
+    set_names: Sequence[str] = ()  # of each set; without them, sets are counted from 1
 
     def __post_init__(self) -> None:
         where = f"client '{self.name}'"
@@ -92,6 +91,7 @@ class UnlabeledSets:
         if not isinstance(self.inputs, Tensor):
             object.__setattr__(self, "inputs", table(self.inputs, self.name))
         sets = len(self.priors)
+        object.__setattr__(self, "set_names", _set_names(self.set_names, sets, where))
         for rows in (self.train, self.held_out):
             if len(rows.index) != len(rows.sets):
                 raise InputError(
@@ -105,8 +105,8 @@ class UnlabeledSets:
                 )
         counts = np.bincount(self.train.sets.numpy(), minlength=sets)
         if not counts.all():
-            empty = int(counts.argmin()) + 1
-            raise InputError(f"{where}: set {empty} of {sets} has no rows to train on; drop it or give it rows.")
+            empty = self.set_names[int(counts.argmin())]
+            raise InputError(f"{where}: set '{empty}' has no rows to train on; drop it or give it rows.")
 
     @classmethod
     def from_arrays(
@@ -119,6 +119,7 @@ class UnlabeledSets:
         rows: slice | range | ArrayLike | Tensor | None = None,
         held_out: float = 0.2,
         seed: int = 0,
+        set_names: Sequence[str] = (),
     ) -> UnlabeledSets:
         """A client from its rows, the set number of each row and the class priors of each set.
 
@@ -146,7 +147,7 @@ class UnlabeledSets:
         train, held = (
             Rows(torch.from_numpy(at if index is None else index[at]), torch.from_numpy(numbers[at])) for at in parts
         )
-        return cls(name, x, train, held, cast(Matrix, priors))  # as for all clients, they are validated there
+        return cls(name, x, train, held, cast(Matrix, priors), set_names)  # as for all clients, checked there
 
     @cached_property
     def set_priors(self) -> Matrix:
@@ -162,7 +163,15 @@ class UnlabeledSets:
         return mix
 
 
-def _held_apart(sets: Labels, share: float, generator: np.random.Generator) -> tuple[Index, Index]:
+def _set_names(names: Sequence[str], sets: int, where: str) -> tuple[str, ...]:
+    if not len(names):
+        return tuple(map(str, range(1, sets + 1)))
+    if isinstance(names, str) or len(names) != sets or len(set(names)) < sets:
+        raise InputError(f"{where}: {sets} sets need as many different names.")
+    return tuple(map(str, names))
+
+
+def _held_apart(sets: Index, share: float, generator: np.random.Generator) -> tuple[Index, Index]:
     """Positions to train on and to hold out, each in ascending order: a share of every set, but never its only row."""
     by_set = np.argsort(sets, kind="stable")  # all sets in one pass, however many there are
     in_order = sets[by_set]
@@ -271,31 +280,3 @@ def identifiability(federation: Federation) -> list[str]:
         return []
     names = ", ".join(weak[:3]) + (f" and {len(weak) - 3} more" if len(weak) > 3 else "")
     return [f"by itself {names} could not determine the classifier (rank below {classes}); all clients together can."]
-
-
-@dataclass(frozen=True, eq=False)
-class Truth:
-    """Labels, which exist only in research data: of a test population, and of the clients' rows."""
-
-    test_inputs: Tensor  # (T, ...)
-    test_labels: Labels  # (T,)
-    test_clients: Labels  # (T,): test rows are dealt out to clients too, as the paper's tables do
-    train_labels: Mapping[str, Labels]  # client name -> (n,), in the order of its training rows
-    held_out_labels: Mapping[str, Labels]
-
-
-@dataclass(frozen=True, eq=False)
-class Study:
-    """A federation made from labelled research data, with the truth kept beside it."""
-
-    federation: Federation
-    truth: Truth
-    origin: Mapping[str, Any] = field(default_factory=dict)  # the options it was made with, for the record of a run
-
-    def __post_init__(self) -> None:
-        truth = self.truth
-        for client in self.federation.clients:
-            for rows, labels in ((client.train, truth.train_labels), (client.held_out, truth.held_out_labels)):
-                found = len(labels.get(client.name, ()))
-                if found != len(rows):
-                    raise InputError(f"client '{client.name}': {len(rows)} rows but {found} labels; give one for each.")

@@ -22,12 +22,12 @@ from typing import Any, Protocol, Self
 from fedul.config import DataConfig, TrainConfig
 from fedul.data.study import load_config
 from fedul.errors import WorldError
-from fedul.federation import Study
 from fedul.hardware import cores
 from fedul.rounds import Reporter
 from fedul.runs import Busy, RunFolder
 from fedul.settings import plain
 from fedul.training import train
+from fedul.truth import Study
 
 PATIENCE = 0.5
 """Seconds between two looks at runs that other processes are at."""

@@ -21,11 +21,12 @@ from fedul.engines.local import Broadcast
 from fedul.engines.store import ClientStore
 from fedul.errors import FedulError
 from fedul.evaluation.with_truth import test_error, validation_error
-from fedul.federation import Federation, Truth
+from fedul.federation import Federation
 from fedul.methods.base import Method
 from fedul.models.weights import load_weights, weights_of
 from fedul.randomness import torch_generator
 from fedul.runs import RunFolder, State
+from fedul.truth import Truth
 
 CHECKPOINT_SECONDS = 2.0
 """Without --checkpoint-every, the time that passes between two checkpoints."""

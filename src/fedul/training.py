@@ -21,7 +21,7 @@ from fedul.engines.inprocess import InProcess
 from fedul.engines.store import ClientStore, InMemory
 from fedul.errors import InputError
 from fedul.evaluation.with_truth import calibration_error, test_error
-from fedul.federation import Federation, Study, Truth, identifiability
+from fedul.federation import Federation, identifiability
 from fedul.files import tensors_digest
 from fedul.hardware import arithmetic_threads, device_named, good_threads, placed
 from fedul.methods import make_method
@@ -30,6 +30,7 @@ from fedul.models.weights import load_weights, precision_of, weights_of
 from fedul.rounds import Parts, Reporter, run_rounds
 from fedul.runs import RunFolder, State
 from fedul.settings import make, plain
+from fedul.truth import Study, Truth
 
 
 class Quiet:

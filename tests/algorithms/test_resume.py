@@ -9,10 +9,10 @@ import pytest
 from torch import nn
 
 import fedul
-from fedul.federation import Study
 from fedul.files import tensors_digest
 from fedul.models.weights import weights_of
 from fedul.training import Run
+from fedul.truth import Study
 
 from ..stopping import StopAt
 

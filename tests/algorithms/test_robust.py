@@ -20,10 +20,10 @@ from fedul.algorithms.base import Update, Weights
 from fedul.engines.inprocess import InProcess
 from fedul.engines.local import Broadcast
 from fedul.errors import InputError, WorldError
-from fedul.federation import Study
 from fedul.files import tensors_digest
 from fedul.priors import Matrix
 from fedul.training import Run
+from fedul.truth import Study
 
 from ..worlds import repeatable, seeds
 from .federations import random_start, random_updates

@@ -15,9 +15,10 @@ from fedul.config import DataConfig
 from fedul.data.partition import client_mix, deal, parse_prior, split_clients
 from fedul.data.source import LabelledData
 from fedul.errors import InputError
-from fedul.federation import Rows, Study, UnlabeledSets
+from fedul.federation import Rows, UnlabeledSets
 from fedul.priors import perturb, sample
 from fedul.randomness import numpy_generator
+from fedul.truth import Study
 
 MNIST_COUNTS = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
 MAJORITIES_OF_THE_APPENDIX = ((4498, 4646), (4425, 4737), (4316, 4217), (4572, 4576), (4418, 4576))

@@ -16,11 +16,12 @@ from fedul.config import TrainConfig
 from fedul.engines.inprocess import InProcess
 from fedul.engines.local import Broadcast
 from fedul.engines.store import ClientStore, InMemory
-from fedul.federation import Federation, Rows, Scaling, Study, Truth, UnlabeledSets
+from fedul.federation import Federation, Rows, Scaling, UnlabeledSets
 from fedul.methods import make_method
 from fedul.methods.base import Method
 from fedul.models.weights import weights_of
 from fedul.priors import Matrix
+from fedul.truth import Study, Truth
 
 from ..worlds import random_priors, random_shares
 

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from fedul.evaluation import with_truth
 from fedul.evaluation.with_truth import calibration_error, predictions, test_error, validation_error
-from fedul.federation import Federation, Labels, Rows, Scaling, Truth, UnlabeledSets
+from fedul.federation import Federation, Rows, Scaling, UnlabeledSets
 from fedul.priors import Matrix
+from fedul.truth import Labels, Truth
 
 from ..worlds import repeatable, seeds
 

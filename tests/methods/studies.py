@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedul.federation import Federation, Labels, Study, Truth, UnlabeledSets
+from fedul.federation import Federation, UnlabeledSets
 from fedul.methods.base import Method, Step, Task, predicted
 from fedul.models.mlp import mlp
 from fedul.priors import Matrix
+from fedul.truth import Labels, Study, Truth
 
 from ..worlds import random_priors
 

@@ -13,13 +13,14 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
 import fedul
-from fedul.federation import Federation, Study, UnlabeledSets
+from fedul.federation import Federation, UnlabeledSets
 from fedul.methods import make_method
 from fedul.methods.base import Task
 from fedul.methods.fedllp import LEAST, FedLLP
 from fedul.models import build
 from fedul.models.weights import weights_of
 from fedul.randomness import torch_generator
+from fedul.truth import Study
 
 from ..worlds import repeatable, seeds
 from .studies import (

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 import fedul
 from fedul.errors import InputError
-from fedul.federation import Study
 from fedul.methods.base import Step
 from fedul.methods.fedllp import FedLLP
 from fedul.methods.fedllp_vat import FedLLPVAT
 from fedul.randomness import torch_generator
+from fedul.truth import Study
 
 from ..worlds import repeatable, seeds
 from .studies import SETTINGS, flat_gradient, gradient_of, looked_at, network, padded, seeded_network, study_of

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
 import fedul
-from fedul.federation import Federation, Scaling, Study, Truth, UnlabeledSets
+from fedul.federation import Federation, Scaling, UnlabeledSets
 from fedul.methods import make_method
 from fedul.methods.fedul import TEMPERATURES, FedUL, HeldOutRows, set_task
 from fedul.models import build
@@ -20,6 +20,7 @@ from fedul.models.mlp import mlp
 from fedul.models.weights import weights_of
 from fedul.priors import Matrix
 from fedul.randomness import torch_generator
+from fedul.truth import Study, Truth
 
 from ..worlds import random_priors, random_shares
 

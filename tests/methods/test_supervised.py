@@ -12,10 +12,11 @@ from torch import nn
 
 import fedul
 from fedul.errors import InputError
-from fedul.federation import Federation, Labels, Rows, Study, Truth, UnlabeledSets
+from fedul.federation import Federation, Rows, UnlabeledSets
 from fedul.methods import make_method
 from fedul.methods.supervised import Supervised
 from fedul.randomness import torch_generator
+from fedul.truth import Labels, Study, Truth
 
 NONE = np.zeros(0, np.int64)
 

@@ -15,7 +15,8 @@ from fedul.data import SOURCES, folder_of
 from fedul.data.npz import Arrays, class_names, labelled_images, read_npz
 from fedul.data.source import LabelledData
 from fedul.errors import InputError
-from fedul.federation import Labels, Scaling
+from fedul.federation import Scaling
+from fedul.truth import Labels
 
 FILE = "brain_mri28.npz"
 REMEDY = f"get a whole copy of {FILE}"

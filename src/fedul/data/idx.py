@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from fedul.data import IDX_FILES, SOURCES, folder_of
 from fedul.data.source import LabelledData
 from fedul.errors import InputError
-from fedul.federation import Labels, Scaling
+from fedul.federation import Scaling
+from fedul.truth import Labels
 
 LARGEST = 2 * 1024**3
 """Bytes of values that a header may announce."""

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedul.errors import InputError
-from fedul.federation import Labels
+from fedul.truth import Labels
 
 Arrays = Mapping[str, NDArray[Any]]
 

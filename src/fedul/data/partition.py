@@ -17,9 +17,10 @@ from fedul.config import DataConfig
 from fedul.data.priors_table import read_priors
 from fedul.data.source import LabelledData
 from fedul.errors import InputError
-from fedul.federation import Federation, Labels, Rows, Study, Truth, UnlabeledSets
+from fedul.federation import Federation, Rows, UnlabeledSets
 from fedul.priors import Matrix
 from fedul.randomness import numpy_generator
+from fedul.truth import Labels, Study, Truth
 
 Index = NDArray[np.int64]
 

@@ -31,9 +31,10 @@ from fedul.data.dicom import Window, hounsfield, windowed
 from fedul.data.npz import read_npz
 from fedul.data.source import LabelledData, user_cache
 from fedul.errors import InputError
-from fedul.federation import Labels, Scaling
+from fedul.federation import Scaling
 from fedul.files import write_bytes
 from fedul.randomness import numpy_generator
+from fedul.truth import Labels
 
 NAME = "rsna-hemorrhage"
 SUBTYPES = ("epidural", "intraparenchymal", "intraventricular", "subarachnoid", "subdural")

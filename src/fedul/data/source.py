@@ -16,7 +16,8 @@ from fedul.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedul.federation import Labels, Scaling
+    from fedul.federation import Scaling
+    from fedul.truth import Labels
 
 
 def _unscaled() -> Scaling:

@@ -7,8 +7,8 @@ from typing import Any
 from fedul.config import DataConfig
 from fedul.data import read
 from fedul.data.partition import deal
-from fedul.federation import Study
 from fedul.settings import make, plain
+from fedul.truth import Study
 
 
 def load(data: str = "digits", **options: Any) -> Study:

@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedul.federation import Federation, Labels, Scaling, Truth
+from fedul.federation import Federation, Scaling
 from fedul.inputs import AT_ONCE, gathered
 from fedul.models.weights import precision_of
 from fedul.priors import Matrix
+from fedul.truth import Labels, Truth
 
 
 def test_error(module: nn.Module, truth: Truth, scaling: Scaling) -> tuple[float, list[float]]:

@@ -11,8 +11,8 @@ from fedul.errors import InputError, unknown
 from fedul.settings import make_part
 
 if TYPE_CHECKING:
-    from fedul.federation import Truth
     from fedul.methods.base import Method
+    from fedul.truth import Truth
 
 METHODS = {
     "fedul": "fedul.methods.fedul:FedUL",

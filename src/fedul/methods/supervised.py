@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from fedul.errors import InputError
-from fedul.federation import Federation, Labels, Truth, UnlabeledSets, float_type
+from fedul.federation import Federation, UnlabeledSets, float_type
 from fedul.methods.base import Method, Predict, Step, Targets, Task, cross_entropies, prior_shift
 from fedul.randomness import numpy_generator
 from fedul.settings import check, option
+from fedul.truth import Labels, Truth
 
 
 @dataclass(frozen=True)
