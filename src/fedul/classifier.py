@@ -23,6 +23,7 @@ from fedul.files import read_json, read_tensors, write_json, write_tensors
 from fedul.inputs import AT_ONCE
 from fedul.models.weights import load_weights, weights_of
 from fedul.priors import Matrix, validate
+from fedul.schema import Schema, from_plain
 
 FORMAT = "fedul-classifier"
 VERSION = 1
@@ -40,6 +41,7 @@ class Classifier:
     scaling: Scaling = field(default_factory=Scaling)
     temperature: float = 1.0  # logits are divided by it
     prior: Matrix = None  # type: ignore[assignment]  # None means the trained one
+    schema: Schema | None = None  # how tables or files become rows; None where rows are arrays from the start
 
     def __post_init__(self) -> None:
         if self.prior is None:
@@ -103,6 +105,7 @@ class Classifier:
             "trained_prior": self.trained_prior.tolist(),
             "temperature": self.temperature,
             "prior": self.prior.tolist(),
+            "schema": None if self.schema is None else self.schema.plain(),
         }
         # The description also stands in the weights file, under its digest: the two cannot be mixed up or altered.
         write_tensors(folder / "weights.safetensors", weights_of(self.module), description)
@@ -140,4 +143,5 @@ class Classifier:
             Scaling(**description["scaling"]),
             float(description["temperature"]),
             np.array(description["prior"]),
+            schema=from_plain(description.get("schema")),
         )

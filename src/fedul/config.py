@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedul.errors import InputError
-from fedul.settings import batch_rows, check, name_values, option, whole_numbers
+from fedul.settings import batch_rows, check, name_values, names, option, whole_numbers
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RunConfig:
 class DataConfig:
     """Which research data, and how it is dealt out to clients and sets."""
 
-    data: str = option("digits", "Data set; 'fedul datasets' lists them.")
+    data: str = option("digits", "Data set ('fedul datasets' lists them), or a table or images of your own.")
     data_dir: str | None = option(None, "Folder with data files (default: FEDUL_DATA, then the user cache).")
     rows: int = option(0, "Use only so many training rows, drawn at random (0 = all).", low=0)
     clients: int = option(5, "Number of clients.", low=1)
@@ -47,7 +47,9 @@ class DataConfig:
         "Random class priors: as the paper's published code draws them, or as its text says.",
         choices=("boosted", "text"),
     )
-    priors: str | None = option(None, "CSV of class priors (client,set,CLASS...) to deal the sets by, not drawn ones.")
+    priors: str | None = option(
+        None, "Table of class priors (client,set,CLASS...); for a data set, what the sets are dealt by."
+    )
     prior_source: str = option(
         "realised",
         "Priors told to the clients: the sets' realised class shares, or the ones they were drawn with.",
@@ -62,7 +64,7 @@ class DataConfig:
     sets_overlap: bool = option(True, "Sets of a client may share rows (as published), or are disjoint.")
     validation: float = option(0.2, "Share of the rows held out before sets are formed.", low=0, high=0.9)
     test_prior: str = option(
-        "uniform", "Class mix of the test population: uniform, natural, or 'A=0.1,B=0.9' for all classes."
+        "uniform", "Class mix of the test population: uniform, natural, 'A=0.1,B=0.9' for all classes, or a file."
     )
     seed: int = option(0, "Seed of everything random.", low=0)
 
@@ -72,6 +74,38 @@ class DataConfig:
             raise InputError("sets: a client needs at least one set.")
         if len(self.sets) not in (1, self.clients):
             raise InputError(f"sets: {len(self.sets)} numbers for {self.clients} clients; give one, or one a client.")
+
+
+@dataclass(frozen=True)
+class OwnDataConfig:
+    """A table or images of your own, and the class priors of their sets."""
+
+    data: str = option(
+        "", "A table (.csv, .parquet), a folder or pattern of tables, images (client/set/file), or .npz."
+    )
+    priors: str | None = option(None, "Table of class priors (client,set,CLASS...).")
+    priors_unit: str = option(
+        "auto",
+        "What the priors are; auto takes what leaves no doubt.",
+        choices=("auto", "proportions", "percentages", "counts"),
+    )
+    client_column: str | None = option(None, "Column that names the client of a row (default: the file is the client).")
+    set_column: str | None = option(None, "Column that names the set of a row (default: set).")
+    label_column: str | None = option(None, "Column with the class of rows that are labelled, mostly empty.")
+    truth_column: str | None = option(None, "Column with true classes, to compare with; never trained on.")
+    ignore_columns: tuple[str, ...] = option((), "Columns that are no features, separated by commas.", parse=names)
+    category_columns: tuple[str, ...] = option(
+        (), "Columns whose numbers are codes, not quantities, separated by commas.", parse=names
+    )
+    image_size: int = option(0, "Pixels a side that images are brought to (0: as they are).", low=0, high=1024)
+    validation: float = option(0.2, "Share of the rows held out before sets are formed.", low=0, high=0.9)
+    test_prior: str = option("uniform", "Class mix of the population that the classifier is for.")
+    seed: int = option(0, "Seed of everything random.", low=0)
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.priors is None:
+            raise InputError(f"{self.data}: needs --priors, a table with client,set and a column for each class.")
 
 
 @dataclass(frozen=True)

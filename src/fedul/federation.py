@@ -34,6 +34,7 @@ from fedul.inputs import (
 )
 from fedul.priors import Matrix
 from fedul.randomness import numpy_generator
+from fedul.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class UnlabeledSets:
         if (bad := first_not_finite(x, index)) is not None:
             place = f"row {bad + 1}" if index is None else f"row {bad + 1} of its inputs (number {bad} from 0)"
             raise InputError(f"client '{name}': {place} has a value that is missing or infinite; fill it or drop it.")
-        parts = _held_apart(numbers, held_out, numpy_generator(seed, "held-out", name))
+        parts = held_apart(numbers, held_out, numpy_generator(seed, "held-out", name))
         train, held = (
             Rows(torch.from_numpy(at if index is None else index[at]), torch.from_numpy(numbers[at])) for at in parts
         )
@@ -171,7 +172,7 @@ def _set_names(names: Sequence[str], sets: int, where: str) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def _held_apart(sets: Index, share: float, generator: np.random.Generator) -> tuple[Index, Index]:
+def held_apart(sets: Index, share: float, generator: np.random.Generator) -> tuple[Index, Index]:
     """Positions to train on and to hold out, each in ascending order: a share of every set, but never its only row."""
     by_set = np.argsort(sets, kind="stable")  # all sets in one pass, however many there are
     in_order = sets[by_set]
@@ -193,6 +194,7 @@ class Federation:
     classes: Sequence[str]
     test_prior: Matrix = None  # type: ignore[assignment]  # None means uniform
     scaling: Scaling = field(default_factory=Scaling)
+    schema: Schema | None = None  # how tables or files became inputs; None where they were arrays from the start
 
     def __post_init__(self) -> None:
         classes = tuple(str(c) for c in self.classes)

@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from fedul.errors import InputError, WorldError
 
@@ -23,8 +23,12 @@ TEMPORARY = ".writing-"
 """Prefix of files that are being written; whoever finds one may delete it."""
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file as a whole: on any failure the old content stays and nothing else is left behind."""
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write into, which takes its place as a whole at the end of the block.
+
+    On any failure the old content stays and nothing else is left behind.
+    """
     if path.exists() and not path.is_file():  # a rename would put a file in the place of a device
         raise InputError(f"{path}: is a folder or a device; name a file.")
     temporary: str | None = None
@@ -32,19 +36,27 @@ def write_bytes(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
+        temporary = None
         _sync_folder(path.parent)
     except OSError as problem:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         raise WorldError(
             f"could not write {path}: {problem.strerror or problem}; what was there before is intact."
         ) from None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file as a whole."""
+    with writing(path) as file:
+        file.write(content)
 
 
 def write_json(path: Path, value: Any) -> None:

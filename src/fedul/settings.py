@@ -48,6 +48,18 @@ def whole_numbers(value: Any) -> tuple[int, ...]:
     return numbers
 
 
+def names(value: Any) -> tuple[str, ...]:
+    """'a,b' or a list, as names.
+
+    >>> names("age, sex"), names(["age"])
+    (('age', 'sex'), ('age',))
+    """
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("names, separated by commas")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
 def batch_rows(value: Any) -> int:
     """A batch size; 'all' (the paper's infinity) is 0.
 

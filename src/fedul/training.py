@@ -108,7 +108,7 @@ def train(
     folder = None if out is None else RunFolder(out)
     store = InMemory() if folder is None else folder.client_store()
     parts = _put_together(federation, truth, config, config.model if model is None else model, store)
-    for sentence in _remarks(parts, config, force=force):
+    for sentence in [*(data.remarks if isinstance(data, Study) else ()), *_remarks(parts, config, force=force)]:
         reporter.warn(sentence)
 
     origin = data.origin if isinstance(data, Study) else {}
@@ -197,6 +197,7 @@ def _finish(parts: Parts, state: State, folder: RunFolder | None) -> Run:
         federation.test_prior,
         federation.scaling,
         temperature=chosen["temperature"],
+        schema=federation.schema,
     )
     apart = None
     if parts.truth is not None:

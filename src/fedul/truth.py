@@ -5,7 +5,7 @@ Only the evaluation and the method called `supervised` accept a `Truth`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedul.errors import InputError
 from fedul.federation import Federation
+from fedul.priors import Matrix
 
 Labels = NDArray[np.int64]
 
@@ -37,6 +38,9 @@ class Study:
     federation: Federation
     truth: Truth | None
     origin: Mapping[str, Any] = field(default_factory=dict)  # the options it was made with, for the record of a run
+    remarks: Sequence[str] = ()  # what a user should know of the data
+    # By client, as sure as counts of so many cases would make the priors of each set (M,); infinity is certain.
+    prior_counts: Mapping[str, Matrix] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         truth = self.truth

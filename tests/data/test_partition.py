@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from fedul.config import DataConfig
-from fedul.data.partition import client_mix, deal, parse_prior, split_clients
+from fedul.data.class_mix import parse_prior
+from fedul.data.partition import client_mix, deal, split_clients
 from fedul.data.source import LabelledData
 from fedul.errors import InputError
 from fedul.federation import Rows, UnlabeledSets

@@ -132,18 +132,18 @@ def test_a_wrong_configuration_file_is_refused(fresh_fedul: Fedul, tmp_path: Pat
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("client-1,1,0.55", "client-1,1,0.75", "line 2: row 1 sums to 1.2"),
-        ("client-2,1,0.55,0.05", "client-2,1,0.65,-0.05", "negative"),
-        ("client-2,1,0.55", "client-2,1,nan", "missing or infinite"),
-        ("client-2,1,0.55", "client-2,1,inf", "missing or infinite"),
-        ("client-2,1,0.55", "client-2,1,many", "a prior is not a number"),
-        ("client-2,1,0.55", "client-2,1,55", "not percentages"),
-        ("7,8,9\n", "7,8\n", "the first line must be"),
+        ("client-1,1,0.55", "client-1,1,0.75", "line 2: the shares of set '1' of client 'client-1' sum to 1.2"),
+        ("client-2,1,0.55,0.05", "client-2,1,0.65,-0.05", "'-0.05' of '1' is no share"),
+        ("client-2,1,0.55", "client-2,1,nan", "'nan' of '0' is no share"),
+        ("client-2,1,0.55", "client-2,1,inf", "'inf' of '0' is no share"),
+        ("client-2,1,0.55", "client-2,1,many", "'many' of '0' is not a number"),
+        ("client-2,1,0.55", "client-2,1,55", "sum to 55.45; proportions sum to 1 and percentages to 100"),
+        ("7,8,9\n", "7,8\n", "line 2: 12 cells for 11 columns"),
         ("client-2,1,0.55,", "client-2,1,", "11 cells for 12 columns"),
         ("client-2,2,", "client-2,1,", "stands there twice"),
         ("client-5,", "client-6,", "the clients are client-1"),
         ("client-5,", "client-4,1", "but the clients are"),
-        ("client,set,", "\0\xff,", "not a readable CSV file"),
+        ("client,set,", "\0\xff,", "is not text"),
     ],
 )
 def test_a_wrong_table_of_priors_is_refused(fedul: Fedul, tmp_path: Path, old: str, new: str, complaint: str) -> None:
@@ -155,7 +155,7 @@ def test_a_wrong_table_of_priors_is_refused(fedul: Fedul, tmp_path: Path, old: s
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [(None, "there is no such file"), (b"", "the first line must be"), (bytes(range(256)), "not a readable CSV file")],
+    [(None, "there is no such file"), (b"", "is empty"), (bytes(range(256)), "is not text")],
 )
 def test_a_file_that_is_no_table_of_priors_is_refused(
     fedul: Fedul, tmp_path: Path, content: bytes | None, complaint: str

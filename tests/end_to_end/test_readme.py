@@ -15,6 +15,7 @@ from fedul.data import SOURCES, found
 from .command import COMMAND, Fedul, environment
 
 README = Path(__file__).parents[2] / "README.md"
+GUIDES = [README, README.parent / "docs/sklearn.md"]
 FENCED = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ABSENT = [name for name in SOURCES if found(name) is None]
 
@@ -53,8 +54,9 @@ def executed(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_example_of_the_readme_runs(tmp_path: Path) -> None:
-    script = as_script(README.read_text(encoding="utf-8"), ABSENT)
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
+def test_every_example_of_the_guides_runs(tmp_path: Path, guide: Path) -> None:
+    script = as_script(guide.read_text(encoding="utf-8"), ABSENT)
     assert "fedul" in script
     done = executed(script, tmp_path)
     assert done.returncode == 0, done.stderr

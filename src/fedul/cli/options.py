@@ -32,7 +32,7 @@ def with_options(
             hints = get_type_hints(config)
             for f in fields(config):
                 if f.name not in leave_out:
-                    annotation = _annotation(f, hints[f.name], panel=config.__name__.removesuffix("Config"))
+                    annotation = _annotation(f, hints[f.name], panel=_panel(config))
                     added[f.name] = inspect.Parameter(
                         f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
                     )
@@ -48,6 +48,12 @@ def with_options(
         return run
 
     return decorate
+
+
+def _panel(config: type[Any]) -> str:
+    """OwnDataConfig as 'Own data'."""
+    name = config.__name__.removesuffix("Config")
+    return "".join(f" {c.lower()}" if i and c.isupper() else c for i, c in enumerate(name))
 
 
 def _annotation(f: Field[Any], hint: Any, panel: str) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -13,49 +13,132 @@ from rich.markup import escape
 from fedul.cli import show
 from fedul.errors import InputError
 
+if TYPE_CHECKING:
+    from fedul.classifier import Classifier
+    from fedul.evaluation.class_mix import ClassMix
+    from fedul.priors import Matrix
+
 
 def predict(
     run: Annotated[str, typer.Argument(help="Folder of a finished run.")],
     inputs: Annotated[
-        str, typer.Argument(help="Rows to classify: .npy, .npz (array X), idx images, or a .csv of numbers.")
+        str,
+        typer.Argument(
+            help="Rows to classify: a table with the columns of the run, images, .npy, .npz (array X) or idx."
+        ),
     ],
-    out: Annotated[str | None, typer.Option(help="CSV to write (default: standard output).")] = None,
+    out: Annotated[str | None, typer.Option(help="CSV or Parquet to write (default: CSV on standard output).")] = None,
     prior: Annotated[
-        str | None, typer.Option(help="Class mix of the population the rows are from: uniform, or 'A=0.1,B=0.9'.")
+        str | None,
+        typer.Option(help="Class mix of the population the rows are from: uniform, 'A=0.1,B=0.9', or a file."),
     ] = None,
+    estimate_prior: Annotated[
+        bool, typer.Option("--estimate-prior", help="Estimate that class mix from the rows themselves, and use it.")
+    ] = False,
     model: Annotated[
         str | None, typer.Option(help="package.module:factory, if the classifier was trained with one.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Classify new rows with a trained classifier."""
-    from fedul.data.partition import parse_prior
-    from fedul.data.rows import read_rows
-    from fedul.files import write_bytes
+    from fedul.data.class_mix import parse_prior
+    from fedul.data.new_rows import NewRows
     from fedul.runs import RunFolder
 
     if out is not None and Path(out).exists() and Path(inputs).exists() and Path(out).samefile(inputs):
         raise InputError(f"{out}: is the file with the rows; choose another --out.")
+    if estimate_prior and prior is not None:
+        raise InputError("prior and estimate-prior: give one of the two.")
     classifier = RunFolder(run).load_classifier(model)
     classes = tuple(classifier.classes)
     if prior is not None:
         classifier = classifier.with_prior(parse_prior(prior, classes, where="prior"))
-    probabilities = classifier.predict_proba(read_rows(Path(inputs)))
-    names = [classes[k] for k in probabilities.argmax(axis=1)]
-    header = ["class", *(f"p({name})" for name in classes)]
-    if out is not None or not json:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows([name, *(f"{p:.6g}" for p in row)] for name, row in zip(names, probabilities, strict=True))
-        if out is None:
-            show.write_stdout(text.getvalue())
-        else:
-            write_bytes(Path(out), text.getvalue().encode())
+    rows = NewRows(Path(inputs).expanduser(), classifier.schema)
+    blocks: Iterator[Matrix] = _predicted(classifier, rows)
+    mix = None
+    if estimate_prior:
+        blocks, mix = _at_estimated_prior(classifier, blocks)
+    document: dict[str, Any] = {"run": run, "classes": list(classes), "out": out}
+    if mix is not None:
+        document["prior"] = _told(mix, classes)
+    if out is not None:
+        document["rows"] = _written(Path(out), classes, blocks)
+    elif json:
+        every = [row for block in blocks for row in block.tolist()]
+        document |= {"rows": len(every), "class": [classes[row.index(max(row))] for row in every]}
+        document["probabilities"] = every
+    else:
+        _printed(classes, blocks)
+    for name, count in rows.unseen.items():
+        show.err.print(
+            f"[yellow]note:[/] column '{escape(name)}': {count:,} rows have a value that was not there in training",
+            soft_wrap=True,
+        )
+    if mix is not None and not json:
+        told = _told(mix, classes).items()
+        shares = ", ".join(f"{name} {s['share']:.3f} ({s['low']:.3f} to {s['high']:.3f})" for name, s in told)
+        show.err.print(f"estimated class mix: {escape(shares)}", soft_wrap=True)
     if json:
-        document = {"run": run, "rows": len(names), "classes": list(classes), "out": out}
-        if out is None:
-            document |= {"class": names, "probabilities": probabilities.tolist()}
         show.print_json(document)
     elif out is not None:
-        show.out.print(f"{len(names):,} rows classified; written to [bold]{escape(out)}[/]", soft_wrap=True)
+        show.out.print(f"{document['rows']:,} rows classified; written to [bold]{escape(out)}[/]", soft_wrap=True)
+
+
+def _predicted(classifier: Classifier, rows: Any) -> Iterator[Matrix]:
+    done = 0
+    for block in rows:
+        try:
+            yield classifier.predict_proba(block)
+        except InputError as problem:
+            raise _at(problem, done) from None
+        done += len(block)
+
+
+def _at(problem: InputError, done: int) -> InputError:
+    """A complaint about a row of a block, with the number that the row has among all."""
+    words = str(problem).split(" ", 2)
+    if done and words[0] == "row" and words[1].isdigit():
+        return InputError(f"row {int(words[1]) + done} {words[2]}")
+    return problem
+
+
+def _at_estimated_prior(classifier: Classifier, blocks: Iterator[Matrix]) -> tuple[Iterator[Matrix], ClassMix]:
+    """The same predictions at the class mix that makes them most likely."""
+    import numpy as np
+
+    from fedul.evaluation.class_mix import estimated_mix
+
+    every = np.concatenate(list(blocks))
+    mix = estimated_mix(every, classifier.prior)
+    shifted = every * (mix.shares / classifier.prior)
+    return iter([shifted / shifted.sum(axis=1, keepdims=True)]), mix
+
+
+def _told(mix: ClassMix, classes: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    return {
+        name: {"share": float(mix.shares[k]), "low": float(mix.low[k]), "high": float(mix.high[k])}
+        for k, name in enumerate(classes)
+    }
+
+
+def _written(path: Path, classes: tuple[str, ...], blocks: Iterator[Matrix]) -> int:
+    from fedul.report.predictions import predictions_table
+
+    with predictions_table(path, classes) as table:
+        for block in blocks:
+            table.add(block)
+        return table.rows
+
+
+def _printed(classes: tuple[str, ...], blocks: Iterator[Matrix]) -> None:
+    from fedul.report.predictions import PredictionsTable
+
+    memory = io.BytesIO()
+    table = PredictionsTable(memory, classes, parquet=False)
+    for block in blocks:
+        table.add(block)
+        show.write_stdout(memory.getvalue().decode())
+        memory.seek(0)
+        memory.truncate()
+    table.close()
+    show.write_stdout(memory.getvalue().decode())

@@ -11,27 +11,31 @@ from rich.markup import escape
 
 from fedul.cli import show
 from fedul.cli.options import merged, part, with_options
-from fedul.config import DataConfig, RunConfig, TrainConfig
+from fedul.config import DataConfig, OwnDataConfig, RunConfig, TrainConfig
 from fedul.settings import make
 
+KINDS = (RunConfig, OwnDataConfig, DataConfig, TrainConfig)
 
-@with_options(RunConfig, DataConfig, TrainConfig)
+
+@with_options(*KINDS)
 def train(
     settings: dict[str, Any],
     config: Annotated[str | None, typer.Option(help="TOML file with options by name; flags win.")] = None,
 ) -> None:
     """Train one classifier across clients that hold only unlabeled sets."""
-    options = merged(settings, config, (RunConfig, DataConfig, TrainConfig))
+    options = merged(settings, config, KINDS)
     command = make(RunConfig, part(RunConfig, options))
     if command.resume and command.out is not None:
         options = {**_stored(command.out), **options}
-    data, training = make(DataConfig, part(DataConfig, options)), make(TrainConfig, part(TrainConfig, options))
-    folder = Path(command.out or f"runs/{data.data}-{training.method}-{time.strftime('%Y%m%d-%H%M%S')}")
-
-    from fedul.data.study import load_config  # here, so that a wrong option is told before torch is loaded
+    training = make(TrainConfig, part(TrainConfig, options))
+    # Only now, so that a wrong option is told before torch is loaded.
+    from fedul.data.study import data_config, load_config
     from fedul.training import train as run_training
 
-    with show.Rounds(f"{training.method} on {data.data}") as reporter:
+    data = data_config({**part(OwnDataConfig, options), **part(DataConfig, options)})
+    name = Path(data.data).stem
+    folder = Path(command.out or f"runs/{name}-{training.method}-{time.strftime('%Y%m%d-%H%M%S')}")
+    with show.Rounds(f"{training.method} on {name}") as reporter:
         study = load_config(data)
         run = run_training(
             study,
@@ -44,10 +48,12 @@ def train(
     if command.json:
         show.print_json(run.summary())
         return
-    show.out.print(
-        f"test error [bold]{run.test_error:.2%}[/] (round {run.selected_round} of {len(run.history)}, "
-        f"chosen by {training.select}; labels used: {run.labels_used})"
-    )
+    chosen = f"round {run.selected_round} of {len(run.history)}, chosen by {training.select}"
+    if run.test_error is None:
+        rows = sum(len(client.train) + len(client.held_out) for client in study.federation.clients)
+        show.out.print(f"trained on {rows:,} rows of {len(study.federation.clients)} clients ({chosen})")
+    else:
+        show.out.print(f"test error [bold]{run.test_error:.2%}[/] ({chosen}; labels used: {run.labels_used})")
     place = escape(str(folder))
     show.out.print(f"run folder [bold]{place}[/]; classify new rows with: fedul predict {place} FILE", soft_wrap=True)
 

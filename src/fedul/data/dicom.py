@@ -9,9 +9,11 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedul.errors import InputError
@@ -28,6 +30,22 @@ class Window:
 
 def hounsfield(path: Path) -> Tensor:
     """The Hounsfield units (H, W) of a slice; a file that is cut or damaged is an InputError."""
+    pixels, about = _read(path, ("RescaleSlope", "RescaleIntercept", "BitsStored", "PixelRepresentation"), "of a CT ")
+    intercept = float(about["RescaleIntercept"])
+    if about["BitsStored"] == 12 and about["PixelRepresentation"] == 0 and intercept > -100:
+        # Without an offset, 12 bits with no sign cannot hold air at -1000: some scanners wrapped it round to 3096.
+        pixels = np.where(pixels >= 3096, pixels - 4096, pixels)
+    return torch.from_numpy(pixels * np.float32(about["RescaleSlope"]) + np.float32(intercept))
+
+
+def grey_values(path: Path) -> NDArray[np.float32]:
+    """The values (H, W) of an image of any kind, brighter being more."""
+    pixels, about = _read(path, ("PhotometricInterpretation",), "")
+    return -pixels if about["PhotometricInterpretation"] == "MONOCHROME1" else pixels
+
+
+def _read(path: Path, fields: Sequence[str], kind: str) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    """The pixels (H, W) as they are stored, and these fields."""
     try:
         import pydicom
     except ImportError:
@@ -40,17 +58,13 @@ def hounsfield(path: Path) -> Tensor:
             warnings.simplefilter("ignore")  # remarks on padding, and on fields that are not used here
             slice_ = pydicom.dcmread(path)
             pixels = slice_.pixel_array.astype(np.float32)
-            slope, intercept = float(slice_.RescaleSlope), float(slice_.RescaleIntercept)
-            twelve_bits = slice_.BitsStored == 12 and slice_.PixelRepresentation == 0
+            about = {field: getattr(slice_, field) for field in fields}
     except Exception as problem:  # pydicom, its decoders and NumPy each have errors of their own for a damaged file
         reason = next(iter(str(problem).splitlines()), "").rstrip(".:") or type(problem).__name__
-        raise InputError(f"{path}: not a whole DICOM image of a CT ({reason}); get a whole copy of it.") from None
+        raise InputError(f"{path}: not a whole DICOM image {kind}({reason}); get a whole copy of it.") from None
     if pixels.ndim != 2:
         raise InputError(f"{path}: expected one grey slice, found pixels of shape {pixels.shape}; get a copy of it.")
-    if twelve_bits and intercept > -100:
-        # Without an offset, 12 bits with no sign cannot hold air at -1000: some scanners wrapped it round to 3096.
-        pixels = np.where(pixels >= 3096, pixels - 4096, pixels)
-    return torch.from_numpy(pixels * np.float32(slope) + np.float32(intercept))
+    return pixels, about
 
 
 def windowed(units: Tensor, windows: Sequence[Window], side: int) -> Tensor:

@@ -6,6 +6,7 @@ up in a `Truth`, beside the `Federation`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedul import priors as prior_tools
 from fedul.config import DataConfig
+from fedul.data.class_mix import parse_prior
 from fedul.data.priors_table import read_priors
 from fedul.data.source import LabelledData
 from fedul.errors import InputError
@@ -36,7 +38,7 @@ def deal(data: LabelledData, config: DataConfig) -> Study:
         )
     names = [f"client-{c + 1}" for c in range(config.clients)]
     sets = config.sets if len(config.sets) > 1 else config.sets * config.clients
-    given = read_priors(config.priors, names, data.classes) if config.priors else None
+    given = _given_priors(config.priors, names, tuple(data.classes)) if config.priors else None
 
     # One permutation decides what is held out, so that no row is in a training set and in a held-out one.
     order = numpy_generator(seed, "validation").permutation(len(data.train_labels))
@@ -76,6 +78,20 @@ def deal(data: LabelledData, config: DataConfig) -> Study:
         held_out_labels=held_labels,
     )
     return Study(federation, truth)
+
+
+def _given_priors(file: str, clients: Sequence[str], classes: tuple[str, ...]) -> dict[str, Matrix]:
+    """The priors of a table that names exactly these clients and classes."""
+    table = read_priors(file)
+    if sorted(table.classes) != sorted(classes):
+        raise InputError(
+            f"{file}: has the classes {', '.join(table.classes)}; the classes of the data are {', '.join(classes)}."
+        )
+    if sorted(table.clients) != sorted(clients):
+        named = ", ".join(sorted(table.clients)) or "no client"
+        raise InputError(f"{file}: priors for {named}, but the clients are {', '.join(clients)}.")
+    order = [table.classes.index(name) for name in classes]
+    return {name: table.clients[name].priors[:, order] for name in clients}
 
 
 def _fewer_rows(data: LabelledData, config: DataConfig) -> LabelledData:
@@ -202,26 +218,3 @@ def _test_population(data: LabelledData, config: DataConfig) -> tuple[Index, Mat
         for k in range(len(prior))
     ]
     return generator.permutation(np.concatenate(chosen)), prior
-
-
-def parse_prior(text: str, classes: tuple[str, ...], *, where: str) -> Matrix:
-    """'uniform' or 'A=0.1,B=0.9' as a vector over the classes."""
-    if text == "uniform":
-        return np.full(len(classes), 1 / len(classes))
-    shares: dict[str, str] = {}
-    for part in text.split(","):
-        name, equals, value = part.rpartition("=")
-        if not equals or name.strip() not in classes or name.strip() in shares:
-            raise InputError(
-                f"{where}: '{part.strip()}' is not CLASS=SHARE with a class of {', '.join(classes)}; "
-                "give uniform or a share for every class."
-            )
-        shares[name.strip()] = value
-    if missing := [name for name in classes if name not in shares]:
-        raise InputError(f"{where}: no share for class '{missing[0]}'; give one for every class.")
-    try:
-        vector = [float(shares[name]) for name in classes]
-    except ValueError:
-        raise InputError(f"{where}: '{text}' has a share that is not a number.") from None
-    prior: Matrix = prior_tools.validate([vector], classes=classes, where=where)[0]
-    return prior

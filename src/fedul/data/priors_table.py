@@ -1,53 +1,249 @@
-"""Class priors from a CSV table with the columns client, set and one for each class."""
+"""Class priors from tables with the columns client, set and one for each class: proportions, percentages or counts.
+
+How sure they are may be said too: by columns CLASS_low and CLASS_high (95 % intervals), or by the counts themselves.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from fedul.data.tables import TableFile, open_table, table_paths
 from fedul.errors import InputError
-from fedul.priors import Matrix, validate
+from fedul.priors import SUM_TOLERANCE, Matrix, validate
+
+UNITS = ("auto", "proportions", "percentages", "counts")
+WHOLE = {"proportions": 1.0, "percentages": 100.0}
+MOST_ROUNDING = 0.02
+"""What the sum of rounded shares may be off by, as a share of the whole."""
+NORMAL_95 = 2 * 1.959964
+"""Widths of a 95 % interval in standard deviations."""
 
 
-def read_priors(path: str, clients: Sequence[str], classes: Sequence[str]) -> dict[str, Matrix]:
-    """The class-prior matrix of every client, rows in the order of the file."""
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            table = list(csv.reader(file))
-    except FileNotFoundError:
+@dataclass(frozen=True, eq=False)
+class ClientPriors:
+    """The sets of one client, in the order of the file."""
+
+    sets: tuple[str, ...]
+    priors: Matrix  # (M, K)
+    sure: Matrix  # (M,): as sure as counts of so many cases would make them; infinity where nothing is said
+
+
+@dataclass(frozen=True, eq=False)
+class PriorsTable:
+    """What tables of priors say."""
+
+    source: str
+    classes: tuple[str, ...]
+    clients: Mapping[str, ClientPriors]  # "" for all, where no client is named
+
+    def of(self, client: str) -> ClientPriors | None:
+        return self.clients.get(client) or self.clients.get("")
+
+
+def read_priors(
+    named: str, *, unit: str = "auto", client_column: str | None = None, set_column: str | None = None
+) -> PriorsTable:
+    """The class priors of a file, or of several that agree where they speak of the same set."""
+    lines: list[_Line] = []
+    classes: tuple[str, ...] = ()
+    for path in table_paths(named):
+        found, own = _lines_of(open_table(path), (client_column or "client", set_column or "set"))
+        if classes and sorted(found) != sorted(classes):
+            raise InputError(f"{path}: has the classes {', '.join(found)}, but other files have {', '.join(classes)}.")
+        classes = classes or found
+        lines += own
+    if not lines:
+        raise InputError(f"{named}: names no set; give a line for each, with client,set and a column for each class.")
+    unit = _unit(lines) if unit == "auto" else unit
+    seen: dict[tuple[str, str], tuple[_Line, Matrix, float]] = {}
+    for line in lines:
+        priors, sure = _read_as(line, unit, classes)
+        before = seen.setdefault((line.client, line.set), (line, priors, sure))
+        if before[0] is not line and (before[0].file == line.file or not np.allclose(before[1], priors, atol=1e-9)):
+            disagree = f" and in {before[0].where} with other values" if before[0].file != line.file else " twice"
+            raise InputError(f"{line.where}: {line.named} stands there{disagree}; keep one.")
+    clients: dict[str, ClientPriors] = {}
+    for name in dict.fromkeys(client for client, _ in seen):
+        own_sets = {key[1]: found for key, found in seen.items() if key[0] == name}
+        matrix = np.stack([priors for _, priors, _ in own_sets.values()])
+        clients[name] = ClientPriors(tuple(own_sets), matrix, np.array([sure for *_, sure in own_sets.values()]))
+    return PriorsTable(named, classes, clients)
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """One line of a table, as it stands there."""
+
+    file: Path
+    where: str
+    client: str
+    set: str
+    shares: Mapping[str, float]
+    widths: Mapping[str, float] = field(default_factory=dict)  # high - low
+    rounding: float = 0.0  # half of the last decimal place
+    percent: bool = False  # there are % signs
+
+    @property
+    def total(self) -> float:
+        return math.fsum(self.shares.values())
+
+    @property
+    def named(self) -> str:
+        return f"set '{self.set}'" + (f" of client '{self.client}'" if self.client else "")
+
+
+def _lines_of(table: TableFile, keys: tuple[str, str]) -> tuple[tuple[str, ...], list[_Line]]:
+    client, set_ = (
+        next((name for name in (key, usual) if name in table.columns), None)
+        for key, usual in zip(keys, ("client", "set"), strict=True)
+    )
+    if set_ is None:
         raise InputError(
-            f"{path}: there is no such file; --priors takes a CSV with client,set,{','.join(classes)}."
-        ) from None
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise InputError(f"{path}: not a readable CSV file ({problem}).") from None
-    header = [cell.strip() for cell in table[0]] if table else []
-    if header[:2] != ["client", "set"] or sorted(header[2:]) != sorted(classes):
-        raise InputError(
-            f"{path}: the first line must be client,set,{','.join(classes)}; got {','.join(header) or 'nothing'}."
+            f"{table.path}: there is no column '{keys[1]}'; a table of priors has client,set and a column for each "
+            "class."
         )
-    columns = [header.index(name, 2) for name in classes]
-    rows: dict[str, list[list[float]]] = {}
-    seen: set[tuple[str, str]] = set()
-    for number, cells in enumerate(table[1:], start=2):
-        if not any(cell.strip() for cell in cells):
-            continue
-        if len(cells) != len(header):
-            raise InputError(f"{path}, line {number}: {len(cells)} cells for {len(header)} columns.")
+    others = [name for name in table.columns if name not in (client, set_)]
+    bounds = {
+        name for name in others for end in ("_low", "_high") if name.removesuffix(end) in others and name.endswith(end)
+    }
+    classes = tuple(name for name in others if name not in bounds)
+    if len(classes) < 2:
+        raise InputError(
+            f"{table.path}: names {len(classes)} classes; a table of priors has a column for each of two or more."
+        )
+    for name in classes:
+        if name[0] in "=+-@":  # a spreadsheet would run it, here and in the table of predictions
+            raise InputError(f"{table.path}: class '{name}' begins as a formula does; rename it.")
+        if (f"{name}_low" in bounds) != (f"{name}_high" in bounds):
+            raise InputError(
+                f"{table.path}: class '{name}' has only one of {name}_low and {name}_high; give both or none."
+            )
+    return classes, [_line(table, where, cells, client, set_, classes, bounds) for where, cells in _cells(table)]
+
+
+def _line(
+    table: TableFile,
+    where: str,
+    cells: Mapping[str, str],
+    client: str | None,
+    set_: str,
+    classes: Sequence[str],
+    bounds: set[str],
+) -> _Line:
+    texts = {name: cells[name].strip() for name in (*classes, *bounds)}
+    numbers: dict[str, float] = {}
+    for name, text in texts.items():
         try:
-            values = [float(cells[column]) for column in columns]
+            numbers[name] = float(text.rstrip("%").strip())
         except ValueError:
-            raise InputError(f"{path}, line {number}: a prior is not a number; give proportions in 0..1.") from None
-        key = (cells[0].strip(), cells[1].strip())
-        if key in seen:
-            raise InputError(f"{path}, line {number}: set '{key[1]}' of client '{key[0]}' stands there twice.")
-        seen.add(key)
-        validate([values], classes=classes, where=f"{path}, line {number}")
-        rows.setdefault(key[0], []).append(values)
-    if sorted(rows) != sorted(clients):
+            raise InputError(
+                f"{where}: '{text[:40]}' of '{name}' is not a number; give a prior for every class."
+            ) from None
+        if not math.isfinite(numbers[name]) or numbers[name] < 0:
+            raise InputError(f"{where}: '{text[:40]}' of '{name}' is no share; give values from 0 upwards.")
+    for name in classes:
+        if f"{name}_low" in bounds and not numbers[f"{name}_low"] <= numbers[name] <= numbers[f"{name}_high"]:
+            raise InputError(f"{where}: the share of '{name}' is not between its low and high; mend them.")
+    if not cells[set_].strip():
+        raise InputError(f"{where}: names no set; fill column '{set_}'.")
+    places = max(len(texts[name].rstrip("% ").partition(".")[2]) for name in classes)
+    return _Line(
+        table.path,
+        where,
+        cells[client].strip() if client else "",
+        cells[set_].strip(),
+        {name: numbers[name] for name in classes},
+        {name: numbers[f"{name}_high"] - numbers[f"{name}_low"] for name in classes if f"{name}_low" in bounds},
+        rounding=0.5 * 10.0**-places,
+        percent=any("%" in text for text in texts.values()),
+    )
+
+
+def _cells(table: TableFile) -> Iterator[tuple[str, dict[str, str]]]:
+    """Where each line stands, and its cells by column."""
+    if not table.separator:
+        for block in table.blocks():
+            for number, row in enumerate(block.to_pylist(), start=1):
+                yield (
+                    f"{table.path}, row {number}",
+                    {name: "" if cell is None else str(cell) for name, cell in row.items()},
+                )
+        return
+    try:
+        with table.path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, delimiter=table.separator)
+            next(reader)
+            for cells in reader:
+                where = f"{table.path}, line {reader.line_num}"
+                if not any(cell.strip() for cell in cells):
+                    continue
+                if len(cells) != len(table.columns):
+                    raise InputError(f"{where}: {len(cells)} cells for {len(table.columns)} columns; mend the line.")
+                if table.separator == ";":
+                    cells = [cell.replace(",", ".") if _decimal_comma(cell) else cell for cell in cells]
+                yield where, dict(zip(table.columns, cells, strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise InputError(f"{table.path}: not a readable CSV file ({problem}); save it as CSV in UTF-8.") from None
+
+
+def _decimal_comma(cell: str) -> bool:
+    before, comma, after = cell.strip().rstrip("%").partition(",")
+    return bool(comma) and before.isdigit() and after.strip().isdigit()
+
+
+def _unit(lines: Sequence[_Line]) -> str:
+    """What the numbers are, where there is no doubt."""
+    if all(_sums_to(line, 1.0) for line in lines):
+        return "proportions"
+    if all(line.percent or _sums_to(line, 100.0) for line in lines):
+        return "percentages"
+    if all(value.is_integer() for line in lines for value in line.shares.values()):
+        return "counts"
+    usual = max(WHOLE.values(), key=lambda whole: sum(_sums_to(line, whole) for line in lines))
+    odd = next(line for line in lines if not _sums_to(line, usual))
+    raise InputError(
+        f"{odd.where}: the shares of {odd.named} sum to {odd.total:.6g}; proportions sum to 1 and percentages to 100; "
+        "mend them, or say what they are with --priors-unit."
+    )
+
+
+def _sums_to(line: _Line, whole: float) -> bool:
+    """Up to the rounding that its decimal places show."""
+    slack = max(SUM_TOLERANCE * whole, min(len(line.shares) * line.rounding, MOST_ROUNDING * whole))
+    return abs(line.total - whole) <= slack + 1e-9
+
+
+def _read_as(line: _Line, unit: str, classes: Sequence[str]) -> tuple[Matrix, float]:
+    """The priors of a line, and how sure they are."""
+    values = np.array([line.shares[name] for name in classes])
+    total = line.total
+    if unit == "counts":
+        if total <= 0 or not all(value.is_integer() for value in line.shares.values()):
+            raise InputError(
+                f"{line.where}: {line.named} has no counts; give whole numbers of cases, not all of them 0."
+            )
+        return values / total, total
+    whole = WHOLE[unit]
+    if values.max() > whole * (1 + SUM_TOLERANCE):
         raise InputError(
-            f"{path}: priors for {', '.join(sorted(rows)) or 'no client'}, but the clients are {', '.join(clients)}."
+            f"{line.where}: a share of {line.named} is above {whole:g}; {unit} are expected (--priors-unit)."
         )
-    return {name: validate(np.array(rows[name]), classes=classes, where=path) for name in clients}
+    if not _sums_to(line, whole):
+        raise InputError(f"{line.where}: the shares of {line.named} sum to {total:.6g}; {unit} sum to {whole:g}.")
+    priors = validate((values / total)[None], where=line.where)[0]
+    widths = np.array([line.widths.get(name, 0.0) for name in classes]) / total
+    return priors, _as_counts(priors, widths) if widths.any() else math.inf
+
+
+def _as_counts(priors: Matrix, widths: Matrix) -> float:
+    """The number of cases whose counts would be as sure as intervals of these widths: pi (1 - pi) / variance."""
+    told = (widths > 0) & (priors > 0) & (priors < 1)
+    if not told.any():
+        return math.inf
+    return float(np.median(priors[told] * (1 - priors[told]) / (widths[told] / NORMAL_95) ** 2))

@@ -1,0 +1,135 @@
+"""A table and its prevalences in, a classifier and predictions out, as a user types it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+from .command import Fedul, contents, refuses
+
+TRAIN = (
+    "train --data patients.csv --priors prevalence.csv --client-column hospital --set-column month "
+    "--truth-column truth --rounds 10 --out RUN"
+)
+CENTRES = {"flu": (39.0, 2.0, 0.8), "cold": (37.2, 5.0, 0.2)}
+
+
+def patients(mix: dict[str, float], rows: int, generator: np.random.Generator) -> tuple[list[str], list[list[str]]]:
+    """True classes, and temperature (missing now and then), days, cough and ward of made-up patients."""
+    classes = generator.choice(list(mix), rows, p=list(mix.values()))
+    made = []
+    for name in classes:
+        degrees, days, cough = CENTRES[name]
+        temperature = "" if generator.random() < 0.05 else f"{generator.normal(degrees, 1.0):.1f}"
+        coughs = "yes" if generator.random() < cough else "no"
+        made.append([temperature, f"{generator.normal(days, 2):.2f}", coughs, generator.choice(["A", "B"])])
+    return classes.tolist(), made
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    generator = np.random.default_rng(0)
+    head = ["temperature", "days", "cough", "ward"]
+    lines, priors = [["hospital", "month", *head, "truth"]], [["hospital", "month", "flu", "cold"]]
+    for hospital, shares in {"North": (0.2, 0.7), "South": (0.4, 0.9, 0.5)}.items():
+        for month, share in enumerate(shares):
+            truth, rows = patients({"flu": share, "cold": 1 - share}, 150, generator)
+            lines += [[hospital, f"m{month}", *row, name] for row, name in zip(rows, truth, strict=True)]
+            flu = truth.count("flu") / len(truth)
+            priors.append([hospital, f"m{month}", f"{flu:.4f}", f"{1 - flu:.4f}"])
+    truth, rows = patients({"flu": 0.1, "cold": 0.9}, 1000, generator)
+    tables = {
+        "patients": lines,
+        "prevalence": priors,
+        "new": [head, *rows],
+        "truth": [["class"], *([t] for t in truth)],
+    }
+    for name, table in tables.items():
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(table)
+    return tmp_path
+
+
+def column(path: Path, name: str) -> list[str]:
+    with path.open(newline="") as file:
+        return [row[name] for row in csv.DictReader(file)]
+
+
+def error(folder: Path, predictions: str) -> float:
+    right: NDArray[np.bool_] = np.array(column(folder / predictions, "class")) == column(folder / "truth.csv", "class")
+    return float(1 - right.mean())
+
+
+def test_a_table_and_its_prevalences_become_a_classifier_of_new_rows(fedul: Fedul, files: Path) -> None:
+    trained = fedul(TRAIN)
+    assert trained.code == 0, trained.err
+    assert "trained on 750 rows of 2 clients" in trained.out
+    assert fedul("predict RUN new.csv --out even.csv").code == 0
+    assert fedul("predict RUN new.csv --out told.csv --prior flu=0.1,cold=0.9").code == 0
+    guessed = fedul("predict RUN new.csv --out guessed.csv --estimate-prior --json")
+    assert error(files, "even.csv") < 0.2
+    mix = guessed.document["prior"]
+    assert abs(mix["flu"]["share"] - 0.1) < 0.03
+    assert mix["flu"]["low"] < mix["flu"]["share"] < mix["flu"]["high"]
+    assert error(files, "told.csv") <= error(files, "even.csv")
+    assert error(files, "guessed.csv") <= error(files, "even.csv")
+
+
+def test_predictions_are_the_same_as_csv_and_as_parquet_and_in_the_order_of_the_rows(fedul: Fedul, files: Path) -> None:
+    assert fedul(TRAIN).code == 0
+    document = fedul("predict RUN new.csv --json").document
+    for name in ("out.csv", "out.parquet"):
+        assert fedul(f"predict RUN new.csv --out {name}").code == 0
+    table = pq.read_table(files / "out.parquet")
+    assert table.column_names == ["class", "p(flu)", "p(cold)"]
+    assert table.column("class").to_pylist() == column(files / "out.csv", "class") == document["class"]
+    np.testing.assert_allclose(table.column("p(flu)"), [row[0] for row in document["probabilities"]], rtol=1e-6)
+
+
+def test_a_run_on_a_table_can_be_resumed_and_another_table_is_refused(fedul: Fedul, files: Path) -> None:
+    assert fedul(TRAIN).code == 0
+    assert fedul("train --out RUN --resume --rounds 12").code == 0
+    with (files / "patients.csv").open("a") as file:
+        file.write("North,m0,39.9,2.0,yes,A,flu\n")
+    refuses(fedul, files, "train --out RUN --resume --rounds 14", "RUN: holds a different run (")
+
+
+def test_what_the_data_looks_like_is_told_before_training(fedul: Fedul, files: Path) -> None:
+    outcome = fedul(TRAIN.replace("--truth-column truth ", ""))
+    assert "note: column 'truth' holds class names, and is left out" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "line", "complaint"),
+    [
+        ("patients.csv", "North,m0", "North,m9", TRAIN, "has no priors for set 'm9' of client 'North'"),
+        ("prevalence.csv", "North,m0", "North,m9", TRAIN, "has no priors for set 'm0' of client 'North'"),
+        ("patients.csv", "temperature", "days", TRAIN, "two columns are named 'days'"),
+        ("patients.csv", "hospital,month", "hospital;month", TRAIN, "there is no column 'hospital'"),
+        ("prevalence.csv", "flu,", "=1+1,", TRAIN, "class '=1+1' begins as a formula does"),
+        ("new.csv", "temperature", "temp", "predict RUN new.csv --out x.csv", "there is no column 'temperature'"),
+        ("new.csv", ",no,", ",perhaps,", "predict RUN new.csv --out x.csv", "where yes or no is expected"),
+    ],
+)
+def test_input_that_is_broken_is_refused_and_nothing_is_written(
+    fedul: Fedul, files: Path, file: str, old: str, new: str, line: str, complaint: str
+) -> None:
+    if line.startswith("predict"):
+        assert fedul(TRAIN).code == 0
+    text = (files / file).read_text()
+    assert old in text
+    (files / file).write_text(text.replace(old, new, 1))
+    refuses(fedul, files, line, complaint)
+
+
+def test_a_table_of_predictions_is_not_written_over_the_rows(fedul: Fedul, files: Path) -> None:
+    assert fedul(TRAIN).code == 0
+    before = contents(files)
+    refuses(fedul, files, "predict RUN new.csv --out new.csv", "is the file with the rows")
+    refuses(fedul, files, "predict RUN new.csv --prior uniform --estimate-prior", "give one of the two")
+    assert contents(files) == before
