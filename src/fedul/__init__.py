@@ -10,12 +10,14 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fedul.classifier import Classifier as Classifier
     from fedul.config import DataConfig as DataConfig
+    from fedul.config import OwnDataConfig as OwnDataConfig
     from fedul.config import TrainConfig as TrainConfig
     from fedul.data.study import load as load
     from fedul.errors import FedulError as FedulError
     from fedul.errors import InputError as InputError
     from fedul.federation import Federation as Federation
     from fedul.federation import UnlabeledSets as UnlabeledSets
+    from fedul.sklearn import FedULClassifier as FedULClassifier
     from fedul.training import Run as Run
     from fedul.training import train as train
     from fedul.transition import Transition as Transition
@@ -29,6 +31,7 @@ _HOMES = {
     "Federation": "federation",
     "FedulError": "errors",
     "InputError": "errors",
+    "OwnDataConfig": "config",
     "Run": "training",
     "Study": "truth",
     "TrainConfig": "config",
@@ -38,14 +41,17 @@ _HOMES = {
     "load": "data.study",
     "train": "training",
 }
+# Those that need an extra are left out of `__all__`, so that `from fedul import *` works without it.
+_HOMES_IN_EXTRAS = {"FedULClassifier": "sklearn"}
 __all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"fedul.{_HOMES[name]}"), name)
+    home = _HOMES.get(name) or _HOMES_IN_EXTRAS.get(name)
+    if home:
+        return getattr(import_module(f"fedul.{home}"), name)
     raise AttributeError(f"module 'fedul' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_HOMES_IN_EXTRAS])

@@ -105,6 +105,14 @@ def test_shares_that_are_the_rows_own_are_those_of_the_rows_that_are_left(tmp_pa
     assert_allclose(client.priors, [[2 / 8, 6 / 8], [0.123, 0.877], [1, 0]])
 
 
+def test_rounded_shares_of_the_rows_themselves_are_known_exactly(tmp_path: Path) -> None:
+    rows = "month,temp\n" + "".join(f"Jan,{n}\n" for n in range(30)) + "".join(f"Feb,{n}\n" for n in range(7))
+    study = load(tmp_path, rows, "set,flu,cold\nJan,0.3667,0.6333\nFeb,0.43,0.57\n", client_column=None)
+    assert study.federation.clients[0].priors[:, 0].tolist() == [11 / 30, 3 / 7]
+    study = load(tmp_path, rows, "set,flu,cold\nJan,0.37,0.63\nFeb,0.50,0.50\n", client_column=None)
+    assert study.federation.clients[0].priors[:, 0].tolist() == [0.37, 0.5]  # too coarse, and no count of seven
+
+
 def test_counts_of_other_cases_leave_the_priors_unsure_and_counts_of_the_rows_do_not(tmp_path: Path) -> None:
     priors = "hospital,month,flu,cold\nNorth,Jan,6,14\nNorth,Feb,80,20\nSouth,Jan,15,15\n"
     counts = load(tmp_path, priors=priors).prior_counts

@@ -133,3 +133,29 @@ def test_a_table_of_predictions_is_not_written_over_the_rows(fedul: Fedul, files
     refuses(fedul, files, "predict RUN new.csv --out new.csv", "is the file with the rows")
     refuses(fedul, files, "predict RUN new.csv --prior uniform --estimate-prior", "give one of the two")
     assert contents(files) == before
+
+
+CHECK = "check --data patients.csv --priors prevalence.csv --client-column hospital --set-column month"
+
+
+def test_check_says_whether_the_data_is_enough(fedul: Fedul, files: Path) -> None:
+    document = fedul(f"{CHECK} --truth-column truth --json").document
+    assert document["identifiable"] is True
+    assert all(isinstance(sentence, str) for sentence in document["advice"])
+    assert document["remarks"] == []
+    for client in document["clients"]:
+        assert client.keys() >= {"client", "rows", "sets", "rank", "condition", "information"}
+    shown = fedul(CHECK)
+    assert shown.code == 0
+    assert "Enough" in shown.out
+    assert "column 'truth' holds class names" in shown.err
+
+
+def test_check_says_what_is_missing_where_it_is_not_enough(fedul: Fedul, files: Path) -> None:
+    header, *lines = (files / "prevalence.csv").read_text().splitlines()
+    alike = [f"{line.rsplit(',', 2)[0]},0.5,0.5" for line in lines]
+    (files / "prevalence.csv").write_text("\n".join([header, *alike]))
+    document = fedul(f"{CHECK} --json").document
+    assert document["identifiable"] is False
+    assert document["verdict"] == "not enough"
+    assert document["advice"]

@@ -75,7 +75,7 @@ def test_the_validation_error_does_not_depend_on_how_clients_are_put_together(
         wrong += int(((x[:count, 0] > 0) != labels[f"c{c}"]).sum())
     truth = Truth(VALUES, TRUTH.test_labels, TRUTH.test_clients, {}, labels)
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(with_truth, "BATCH", batch)
+        changed.setattr(with_truth, "AT_ONCE", batch)
         assert validation_error(Sign(), Federation(clients, "ab"), truth) == wrong / max(sum(n for n, _ in held), 1)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedul.config import OwnDataConfig
 from fedul.data.npz import read_npz
-from fedul.data.own import ALONE, Names
+from fedul.data.own_sets import ALONE, Names
 from fedul.errors import InputError
 from fedul.federation import Scaling
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedul.config import OwnDataConfig
-from fedul.data.own import Names
+from fedul.data.own_sets import Names
 from fedul.errors import InputError
 from fedul.federation import Scaling
 from fedul.schema.images import ImageSchema

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedul.config import OwnDataConfig
-from fedul.data.own import ALONE, Codes, Names
+from fedul.data.own_sets import ALONE, Codes, Names
 from fedul.data.tables import TableFile, open_table, table_paths
 from fedul.errors import InputError
 from fedul.federation import Scaling

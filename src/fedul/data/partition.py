@@ -91,7 +91,7 @@ def _given_priors(file: str, clients: Sequence[str], classes: tuple[str, ...]) -
         named = ", ".join(sorted(table.clients)) or "no client"
         raise InputError(f"{file}: priors for {named}, but the clients are {', '.join(clients)}.")
     order = [table.classes.index(name) for name in classes]
-    return {name: table.clients[name].priors[:, order] for name in clients}
+    return {name: np.stack([own.shares[order] for own in table.clients[name].values()]) for name in clients}
 
 
 def _fewer_rows(data: LabelledData, config: DataConfig) -> LabelledData:

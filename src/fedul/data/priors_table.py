@@ -26,12 +26,12 @@ NORMAL_95 = 2 * 1.959964
 
 
 @dataclass(frozen=True, eq=False)
-class ClientPriors:
-    """The sets of one client, in the order of the file."""
+class SetPriors:
+    """What a table says of one set."""
 
-    sets: tuple[str, ...]
-    priors: Matrix  # (M, K)
-    sure: Matrix  # (M,): as sure as counts of so many cases would make them; infinity where nothing is said
+    shares: Matrix  # (K,)
+    sure: float = math.inf  # as sure as counts of so many cases would make them; infinity where nothing is said
+    rounding: float = 0.0  # how far a share may be from the one that was rounded to it
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +40,9 @@ class PriorsTable:
 
     source: str
     classes: tuple[str, ...]
-    clients: Mapping[str, ClientPriors]  # "" for all, where no client is named
+    clients: Mapping[str, Mapping[str, SetPriors]]  # sets by name, in the order of the file; "" is for all clients
 
-    def of(self, client: str) -> ClientPriors | None:
+    def of(self, client: str) -> Mapping[str, SetPriors] | None:
         return self.clients.get(client) or self.clients.get("")
 
 
@@ -61,18 +61,14 @@ def read_priors(
     if not lines:
         raise InputError(f"{named}: names no set; give a line for each, with client,set and a column for each class.")
     unit = _unit(lines) if unit == "auto" else unit
-    seen: dict[tuple[str, str], tuple[_Line, Matrix, float]] = {}
+    clients: dict[str, dict[str, SetPriors]] = {}
+    first: dict[tuple[str, str], _Line] = {}
     for line in lines:
-        priors, sure = _read_as(line, unit, classes)
-        before = seen.setdefault((line.client, line.set), (line, priors, sure))
-        if before[0] is not line and (before[0].file == line.file or not np.allclose(before[1], priors, atol=1e-9)):
-            disagree = f" and in {before[0].where} with other values" if before[0].file != line.file else " twice"
+        found_here, before = _read_as(line, unit, classes), first.setdefault((line.client, line.set), line)
+        known = clients.setdefault(line.client, {}).setdefault(line.set, found_here)
+        if before is not line and (before.file == line.file or not np.allclose(known.shares, found_here.shares)):
+            disagree = " twice" if before.file == line.file else f" and in {before.where} with other values"
             raise InputError(f"{line.where}: {line.named} stands there{disagree}; keep one.")
-    clients: dict[str, ClientPriors] = {}
-    for name in dict.fromkeys(client for client, _ in seen):
-        own_sets = {key[1]: found for key, found in seen.items() if key[0] == name}
-        matrix = np.stack([priors for _, priors, _ in own_sets.values()])
-        clients[name] = ClientPriors(tuple(own_sets), matrix, np.array([sure for *_, sure in own_sets.values()]))
     return PriorsTable(named, classes, clients)
 
 
@@ -219,7 +215,7 @@ def _sums_to(line: _Line, whole: float) -> bool:
     return abs(line.total - whole) <= slack + 1e-9
 
 
-def _read_as(line: _Line, unit: str, classes: Sequence[str]) -> tuple[Matrix, float]:
+def _read_as(line: _Line, unit: str, classes: Sequence[str]) -> SetPriors:
     """The priors of a line, and how sure they are."""
     values = np.array([line.shares[name] for name in classes])
     total = line.total
@@ -228,7 +224,7 @@ def _read_as(line: _Line, unit: str, classes: Sequence[str]) -> tuple[Matrix, fl
             raise InputError(
                 f"{line.where}: {line.named} has no counts; give whole numbers of cases, not all of them 0."
             )
-        return values / total, total
+        return SetPriors(values / total, total)
     whole = WHOLE[unit]
     if values.max() > whole * (1 + SUM_TOLERANCE):
         raise InputError(
@@ -238,7 +234,7 @@ def _read_as(line: _Line, unit: str, classes: Sequence[str]) -> tuple[Matrix, fl
         raise InputError(f"{line.where}: the shares of {line.named} sum to {total:.6g}; {unit} sum to {whole:g}.")
     priors = validate((values / total)[None], where=line.where)[0]
     widths = np.array([line.widths.get(name, 0.0) for name in classes]) / total
-    return priors, _as_counts(priors, widths) if widths.any() else math.inf
+    return SetPriors(priors, _as_counts(priors, widths) if widths.any() else math.inf, line.rounding / whole)
 
 
 def _as_counts(priors: Matrix, widths: Matrix) -> float:
