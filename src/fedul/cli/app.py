@@ -10,7 +10,7 @@ import traceback
 import typer
 
 from fedul import __version__
-from fedul.cli import check, compare, datasets, demo, listing, predict, reproduce, train
+from fedul.cli import check, compare, datasets, demo, example, listing, predict, reproduce, train
 from fedul.errors import FedulError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo", epilog="Example:  fedul demo")(demo.demo)
+app.command("example", epilog="Example:  fedul example hospitals")(example.example)
 app.command("check", epilog="Example:  fedul check --data patients.csv --priors prevalence.csv --set-column month")(
     check.check
 )

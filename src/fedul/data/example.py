@@ -1,0 +1,102 @@
+"""An example that looks like a hospital network: patients without a diagnosis, and published prevalences.
+
+All of it is made up. True diagnoses are written to a file of their own, for those who want to check the answer.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedul.files import write_bytes
+from fedul.randomness import numpy_generator
+
+CLASSES = ("cold", "flu", "pneumonia")
+HOSPITALS = {"Northfield": (520, 44), "St. Mary": (430, 58), "Lakeside": (300, 51), "County": (380, 63)}
+"""Patients a month, and their mean age."""
+MONTHS = ("2025-10", "2025-11", "2025-12", "2026-01", "2026-02", "2026-03")
+SEASON = {
+    "2025-10": (0.70, 0.10, 0.20),
+    "2025-11": (0.55, 0.25, 0.20),
+    "2025-12": (0.35, 0.45, 0.20),
+    "2026-01": (0.25, 0.50, 0.25),
+    "2026-02": (0.35, 0.30, 0.35),
+    "2026-03": (0.60, 0.12, 0.28),
+}
+"""Shares of the classes in all hospitals; each hospital has them a little otherwise."""
+
+
+@dataclass(frozen=True)
+class Signs:
+    """How a diagnosis shows: mean and deviation of numbers, and how likely the others are."""
+
+    temperature: tuple[float, float]
+    crp: tuple[float, float]  # of its logarithm
+    oxygen: tuple[float, float]
+    days: float
+    cough: tuple[float, float, float]  # none, dry, productive
+    aches: float
+
+
+SIGNS = {
+    "cold": Signs((37.3, 0.7), (1.6, 1.0), (97.3, 1.3), 4.5, (0.35, 0.45, 0.20), 0.20),
+    "flu": Signs((38.6, 0.8), (2.6, 1.0), (96.4, 1.6), 2.5, (0.15, 0.70, 0.15), 0.80),
+    "pneumonia": Signs((38.3, 0.9), (4.0, 0.9), (93.8, 2.8), 6.0, (0.10, 0.25, 0.65), 0.35),
+}
+FEATURES = ("age", "temperature", "crp", "oxygen", "days_ill", "cough", "aches")
+
+
+def write_example(folder: Path, seed: int = 0) -> list[Path]:
+    """Writes patients.csv, prevalence.csv, new_patients.csv and new_diagnoses.csv; gives their paths."""
+    generator = numpy_generator(seed, "example")
+    patients, prevalence = [["hospital", "month", *FEATURES]], [["hospital", "month", *CLASSES]]
+    for hospital, (count, age) in HOSPITALS.items():
+        for month in MONTHS:
+            mix = generator.dirichlet(60 * np.array(SEASON[month]))
+            rows = list(_patients(round(count * generator.uniform(0.8, 1.2)), mix, age, generator))
+            patients += [[hospital, month, *signs] for _, signs in rows]
+            found = [sum(name == diagnosis for diagnosis, _ in rows) for name in CLASSES]
+            prevalence.append([hospital, month, *(f"{100 * number / len(rows):.2f}" for number in found)])
+    new = list(_patients(1500, np.array([0.15, 0.15, 0.70]), 67, generator))
+    tables = {
+        "patients.csv": patients,
+        "prevalence.csv": prevalence,
+        "new_patients.csv": [list(FEATURES), *(signs for _, signs in new)],
+        "new_diagnoses.csv": [["diagnosis"], *([diagnosis] for diagnosis, _ in new)],
+    }
+    for name, table in tables.items():
+        write_bytes(folder / name, _as_csv(table))
+    return [folder / name for name in tables]
+
+
+def _patients(
+    count: int, mix: np.ndarray, age: float, generator: np.random.Generator
+) -> Iterator[tuple[str, list[str]]]:
+    for diagnosis in generator.choice(CLASSES, count, p=mix):
+        yield str(diagnosis), _signs(SIGNS[str(diagnosis)], age, generator)
+
+
+def _signs(of: Signs, age: float, generator: np.random.Generator) -> list[str]:
+    """One patient; some values were not taken."""
+    crp = "" if generator.random() < 0.08 else f"{np.exp(generator.normal(*of.crp)):.1f}"
+    oxygen = "" if generator.random() < 0.03 else f"{min(generator.normal(*of.oxygen), 100):.0f}"
+    return [
+        f"{np.clip(generator.normal(age, 18), 1, 99):.0f}",
+        f"{generator.normal(*of.temperature):.1f}",
+        crp,
+        oxygen,
+        f"{1 + generator.poisson(of.days - 1)}",
+        str(generator.choice(["none", "dry", "productive"], p=of.cough)),
+        "yes" if generator.random() < of.aches else "no",
+    ]
+
+
+def _as_csv(table: Sequence[Sequence[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(table)
+    return text.getvalue().encode()
