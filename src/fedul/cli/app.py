@@ -10,7 +10,7 @@ import traceback
 import typer
 
 from fedul import __version__
-from fedul.cli import check, compare, datasets, demo, example, listing, predict, reproduce, train
+from fedul.cli import check, compare, datasets, demo, evaluate, example, listing, predict, reproduce, train
 from fedul.errors import FedulError
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.command("train", epilog="Example:  fedul train --data digits --clients 5 --s
 app.command(
     "compare", epilog="Example:  fedul compare --data digits --methods fedul,fedllp --seeds 3 --out COMPARISON"
 )(compare.compare)
+app.command("evaluate", epilog="Example:  fedul evaluate RUN")(evaluate.evaluate)
 app.command("predict", epilog="Example:  fedul predict RUN images.npy --out predictions.csv")(predict.predict)
 app.command("reproduce", epilog="Example:  fedul reproduce table1 --only 'data=mnist,split=iid,sets=10'")(
     reproduce.reproduce

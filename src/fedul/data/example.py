@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from fedul.files import write_bytes
+from fedul.priors import Matrix
 from fedul.randomness import numpy_generator
 
 CLASSES = ("cold", "flu", "pneumonia")
-HOSPITALS = {"Northfield": (520, 44), "St. Mary": (430, 58), "Lakeside": (300, 51), "County": (380, 63)}
-"""Patients a month, and their mean age."""
+HOSPITALS = {"Northfield": 520, "St. Mary": 430, "Lakeside": 300, "County": 380}
+"""Patients a month."""
 MONTHS = ("2025-10", "2025-11", "2025-12", "2026-01", "2026-02", "2026-03")
 SEASON = {
     "2025-10": (0.70, 0.10, 0.20),
@@ -35,6 +36,7 @@ SEASON = {
 class Signs:
     """How a diagnosis shows: mean and deviation of numbers, and how likely the others are."""
 
+    age: float
     temperature: tuple[float, float]
     crp: tuple[float, float]  # of its logarithm
     oxygen: tuple[float, float]
@@ -44,9 +46,9 @@ class Signs:
 
 
 SIGNS = {
-    "cold": Signs((37.3, 0.7), (1.6, 1.0), (97.3, 1.3), 4.5, (0.35, 0.45, 0.20), 0.20),
-    "flu": Signs((38.6, 0.8), (2.6, 1.0), (96.4, 1.6), 2.5, (0.15, 0.70, 0.15), 0.80),
-    "pneumonia": Signs((38.3, 0.9), (4.0, 0.9), (93.8, 2.8), 6.0, (0.10, 0.25, 0.65), 0.35),
+    "cold": Signs(46, (37.3, 0.7), (1.6, 1.0), (97.3, 1.3), 4.5, (0.35, 0.45, 0.20), 0.20),
+    "flu": Signs(50, (38.6, 0.8), (2.6, 1.0), (96.4, 1.6), 2.5, (0.15, 0.70, 0.15), 0.80),
+    "pneumonia": Signs(62, (38.3, 0.9), (4.0, 0.9), (93.8, 2.8), 6.0, (0.10, 0.25, 0.65), 0.35),
 }
 FEATURES = ("age", "temperature", "crp", "oxygen", "days_ill", "cough", "aches")
 
@@ -55,14 +57,14 @@ def write_example(folder: Path, seed: int = 0) -> list[Path]:
     """Writes patients.csv, prevalence.csv, new_patients.csv and new_diagnoses.csv; gives their paths."""
     generator = numpy_generator(seed, "example")
     patients, prevalence = [["hospital", "month", *FEATURES]], [["hospital", "month", *CLASSES]]
-    for hospital, (count, age) in HOSPITALS.items():
+    for hospital, count in HOSPITALS.items():
         for month in MONTHS:
             mix = generator.dirichlet(60 * np.array(SEASON[month]))
-            rows = list(_patients(round(count * generator.uniform(0.8, 1.2)), mix, age, generator))
+            rows = list(_patients(round(count * generator.uniform(0.8, 1.2)), mix, generator))
             patients += [[hospital, month, *signs] for _, signs in rows]
             found = [sum(name == diagnosis for diagnosis, _ in rows) for name in CLASSES]
             prevalence.append([hospital, month, *(f"{100 * number / len(rows):.2f}" for number in found)])
-    new = list(_patients(1500, np.array([0.15, 0.15, 0.70]), 67, generator))
+    new = list(_patients(1500, np.array([0.15, 0.15, 0.70]), generator))
     tables = {
         "patients.csv": patients,
         "prevalence.csv": prevalence,
@@ -74,19 +76,17 @@ def write_example(folder: Path, seed: int = 0) -> list[Path]:
     return [folder / name for name in tables]
 
 
-def _patients(
-    count: int, mix: np.ndarray, age: float, generator: np.random.Generator
-) -> Iterator[tuple[str, list[str]]]:
+def _patients(count: int, mix: Matrix, generator: np.random.Generator) -> Iterator[tuple[str, list[str]]]:
     for diagnosis in generator.choice(CLASSES, count, p=mix):
-        yield str(diagnosis), _signs(SIGNS[str(diagnosis)], age, generator)
+        yield str(diagnosis), _signs(SIGNS[str(diagnosis)], generator)
 
 
-def _signs(of: Signs, age: float, generator: np.random.Generator) -> list[str]:
+def _signs(of: Signs, generator: np.random.Generator) -> list[str]:
     """One patient; some values were not taken."""
     crp = "" if generator.random() < 0.08 else f"{np.exp(generator.normal(*of.crp)):.1f}"
     oxygen = "" if generator.random() < 0.03 else f"{min(generator.normal(*of.oxygen), 100):.0f}"
     return [
-        f"{np.clip(generator.normal(age, 18), 1, 99):.0f}",
+        f"{np.clip(generator.normal(of.age, 18), 1, 99):.0f}",
         f"{generator.normal(*of.temperature):.1f}",
         crp,
         oxygen,

@@ -62,13 +62,12 @@ def prior_sensitivity(
     if all(np.isinf(own).all() for own in counts):
         return None
     generator = numpy_generator(seed, "prior sensitivity")
+    matrices = [client.priors for client in federation.clients]
     chosen = generator.permutation(len(probabilities))[:ROWS]
     now = _Explained(federation, probabilities[chosen])
     moved, changes, lost = [], [], []
     for _ in range(DRAWS):
-        then = now.with_priors(
-            [_drawn(c.priors, own, generator) for c, own in zip(federation.clients, counts, strict=True)]
-        )
+        then = now.with_priors(drawn_priors(matrices, counts, generator))
         moved.append(now.moved(then))
         changes.append(float(np.abs(then - now.probabilities).mean()))
         lost.append(now.accuracy_lost(then))
@@ -97,6 +96,11 @@ def _which_matter(
             moved.append(now.moved(now.with_priors(priors)))
         found.append(UnsureSet(client.name, client.set_names[m], float(np.mean(moved))))
     return sorted(found, key=lambda each: -each.moved)
+
+
+def drawn_priors(priors: Sequence[Matrix], counts: Sequence[Matrix], generator: np.random.Generator) -> list[Matrix]:
+    """The class priors of all clients as they might be."""
+    return [_drawn(own, sure, generator) for own, sure in zip(priors, counts, strict=True)]
 
 
 def _drawn(priors: Matrix, counts: Matrix, generator: np.random.Generator) -> Matrix:

@@ -1,0 +1,270 @@
+"""How good a classifier is, from the class priors of sets alone: no label is used.
+
+Two estimates of the confusion matrix C (true class k, predicted class j) are put together, each counting by what it is
+worth. `solved`: the predicted shares of set m are Pi_m C; this assumes nothing of the classifier's probabilities, is
+unbiased, and wide where sets are alike. `soft`: rows counted by their responsibilities; this is narrow, and as good as
+the probabilities are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedul.errors import InputError
+from fedul.evaluation.judged import Judged
+from fedul.evaluation.responsibilities import Stacked, Temperature, confusion, responsibilities, stacked, temperature
+from fedul.evaluation.solved import covariance_of_diagonal, solved
+from fedul.priors import Matrix, validate
+
+# Chosen on digits federations of seeds 1000 to 1014; what is reported is measured on others (benchmarks/label_free.py).
+SOFT = 0.12
+"""Standard error of the soft estimate, as a share of the error it finds.
+
+It is off by up to twice as much, but to the cautious side: it finds too many errors.
+"""
+
+SOFT_CLASS = 0.3
+"""The same for a single cell of the confusion matrix."""
+
+FOLDS = 0.12
+"""Standard error, as a share of the error, of judging the delivered model by those of the folds.
+
+A set whose class counts are exact for all its rows is off a little for the rows of a fold, and against them.
+"""
+
+OTHERS = 0.04
+"""How far the error on a population may be from that on the clients' own rows: one standard error, in sqrt(p (1 - p)).
+
+Of digits, other writers' are misread by 1 to 1.5 in a hundred more often. Rows alone cannot tell of that.
+"""
+
+OTHERS_CLASS = 0.14
+"""The same for the error on a single class: the classes differ more than their mean."""
+
+LEVEL = 1.959964  # standard errors on either side of a 95 % interval
+DRAWS = 30
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An estimate, with a 95 % interval for the population and one for rows just like the clients' own."""
+
+    value: float
+    low: float
+    high: float
+    low_alike: float
+    high_alike: float
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What is known of a classifier without labels."""
+
+    classes: Sequence[str]
+    test_prior: Matrix  # (K,)
+    rows: int  # different rows that were judged
+    rows_of_class: Matrix  # (K,): how many of them are of each class, by the priors
+    soft: Matrix  # (K, K)
+    soft_error: Matrix  # (K, K): standard errors
+    solved: Matrix  # (K, K)
+    solved_error: Matrix  # (K, K)
+    right_covariance: Matrix  # (K, K): of the diagonal of `solved`
+    right_shift: Matrix  # (K,): what a temperature one standard error higher takes from the diagonal of `soft`
+    prior_covariance: Matrix  # (K, K): what uncertain priors do to the diagonal
+    calibration: Sequence[dict[str, Any]]  # a line a class of every set: stated and predicted share
+
+    @property
+    def accuracy(self) -> Figure:
+        """At the test prior."""
+        return self._accuracy(self.test_prior)
+
+    def at(self, prior: ArrayLike) -> Figure:
+        """The accuracy of the same predictions in a population with another class mix."""
+        try:
+            shares = np.asarray(prior, dtype=np.float64)
+        except (TypeError, ValueError):
+            shares = np.empty(0)
+        if shares.ndim != 1 or not shares.size:
+            raise InputError(f"prior: give one proportion for each of {', '.join(self.classes)}.")
+        return self._accuracy(validate(shares[None], classes=tuple(self.classes), where="prior")[0])
+
+    def _accuracy(self, prior: Matrix) -> Figure:
+        soft, solved = prior @ np.diag(self.soft), prior @ np.diag(self.solved)
+        model = np.hypot(SOFT * (1 - soft), prior @ self.right_shift)
+        value, variance = _together(soft, model**2, solved, prior @ self.right_covariance @ prior)
+        variance += (FOLDS * (1 - value)) ** 2
+        drawn = (value * (1 - value)).clip(0.25 / self.rows) / self.rows  # the rows are a sample of the population
+        return _figure(value, variance + drawn + prior @ self.prior_covariance @ prior, OTHERS, 0.5 / self.rows)
+
+    @property
+    def width_with_labels(self) -> float:
+        """Width of the interval that labels of as many rows would give."""
+        value = self.accuracy.value
+        return float(2 * LEVEL * np.sqrt(value * (1 - value) / self.rows))
+
+    @property
+    def cells(self) -> list[list[Figure]]:
+        """The confusion matrix: row k tells what rows of class k are predicted as."""
+        values, variances = _together(self.soft, self.soft_error**2, self.solved, self.solved_error**2)
+        right = np.diag(values).clip(0, 1)
+        beside = values.clip(0) * (1 - np.eye(len(values)))
+        total = beside.sum(axis=1)
+        values = beside * ((1 - right) / np.where(total > 0, total, 1))[:, None]
+        values[np.diag_indices_from(values)] = np.where(total > 0, right, 1.0)
+        of_class = np.maximum(self.rows_of_class, 1.0)
+        variances = variances + values * (1 - values) / of_class[:, None] + np.diag(np.diag(self.prior_covariance))
+        return [
+            [_figure(float(v), float(s), OTHERS_CLASS, 0.5 / max(count, 1.0)) for v, s in zip(*row, strict=True)]
+            for count, *row in zip(of_class, values, variances, strict=True)
+        ]
+
+    @property
+    def recall(self) -> list[Figure]:
+        """Of each class: the share of its rows that is found."""
+        return [row[k] for k, row in enumerate(self.cells)]
+
+    @property
+    def precision(self) -> list[Figure]:
+        """Of each class, at the test prior: the share of rows predicted as it that are of it."""
+        cells = self.cells
+        values = np.array([[cell.value for cell in row] for row in cells])
+        errors = np.array([[(cell.high_alike - cell.low_alike) / (2 * LEVEL) for cell in row] for row in cells])
+        joint = self.test_prior[:, None] * values  # (K, K)
+        predicted = joint.sum(axis=0)
+        found = []
+        for j, share in enumerate(predicted):
+            if share < 1e-9:  # never predicted: nothing is known
+                found.append(Figure(0.0, 0.0, 1.0, 0.0, 1.0))
+                continue
+            slope = -self.test_prior * joint[j, j] / share**2
+            slope[j] = self.test_prior[j] * (share - joint[j, j]) / share**2
+            variance = float(np.square(slope * errors[:, j]).sum())
+            found.append(_figure(joint[j, j] / share, variance, OTHERS_CLASS, 0.5 / self.rows))
+        return found
+
+    def plain(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        accuracy, cells = self.accuracy, self.cells
+        return {
+            "estimated_accuracy": accuracy.value,
+            "interval": [accuracy.low, accuracy.high],
+            "interval_alike": [accuracy.low_alike, accuracy.high_alike],
+            "accuracy": None,
+            "width_with_labels": self.width_with_labels,
+            "rows": self.rows,
+            "classes": list(self.classes),
+            "confusion": [[cell.value for cell in row] for row in cells],
+            "confusion_low": [[cell.low for cell in row] for row in cells],
+            "confusion_high": [[cell.high for cell in row] for row in cells],
+            "recall": [_plain(figure) for figure in self.recall],
+            "precision": [_plain(figure) for figure in self.precision],
+            "calibration": [dict(line) for line in self.calibration],
+        }
+
+
+def estimate(judged: Judged, *, seed: int = 0) -> Estimate:
+    """The confusion matrix and all that follows from it, from rows that were judged out of fold."""
+    table, priors = stacked(judged)
+    heat = temperature(table, priors)
+    shares = responsibilities(table, priors, heat.best)
+    soft = confusion(table, shares)
+    found, found_error, gains = solved(table, priors, soft)
+    ends = [np.diag(confusion(table, responsibilities(table, priors, t))) for t in (heat.low, heat.high)]
+    shift = (ends[0] - ends[1]) / 2
+    covariance, repeats = covariance_of_diagonal(table, priors, soft, shares, gains)
+    return Estimate(
+        classes=tuple(judged.classes),
+        test_prior=judged.test_prior,
+        rows=(rows := len(np.unique(table.rows))),
+        rows_of_class=table.counts @ priors * (rows / table.counts.sum()),
+        soft=soft,
+        soft_error=_soft_error(soft, shift),
+        solved=found,
+        solved_error=found_error * repeats,
+        right_covariance=covariance,
+        right_shift=shift,
+        prior_covariance=_prior_covariance(judged, table, heat, seed),
+        calibration=_calibration(judged, table, priors),
+    )
+
+
+def _soft_error(soft: Matrix, shift: Matrix) -> Matrix:
+    error = SOFT_CLASS * soft
+    np.fill_diagonal(error, np.hypot(SOFT_CLASS * (1 - np.diag(soft)), shift))
+    return error
+
+
+def _prior_covariance(judged: Judged, table: Stacked, heat: Temperature, seed: int) -> Matrix:
+    """What priors that are known only roughly add: the spread of the answer over draws of them."""
+    if judged.draw_priors is None:
+        return np.zeros((table.classes, table.classes))
+    generator, found = np.random.default_rng(seed), []
+    for _ in range(DRAWS):
+        priors = np.concatenate(judged.draw_priors(generator))
+        soft = confusion(table, responsibilities(table, priors, heat.best))
+        direct, error, _ = solved(table, priors, soft)
+        value, _ = _together(np.diag(soft), SOFT**2 * (1 - np.diag(soft)) ** 2, np.diag(direct), np.diag(error) ** 2)
+        found.append(value)
+    spread: Matrix = np.cov(np.array(found), rowvar=False)
+    return spread
+
+
+def _calibration(judged: Judged, table: Stacked, priors: Matrix) -> list[dict[str, Any]]:
+    """For every set: the shares that were stated, and the mean of the classifier's probabilities for that mix."""
+    with np.errstate(divide="ignore"):
+        logs = table.log_probabilities + np.log(priors / table.test_prior)[table.sets]
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    counts = np.maximum(table.counts, 1)[:, None]
+    mean, square = table.over_sets(shares) / counts, table.over_sets(shares**2) / counts
+    explained = np.zeros_like(mean)  # by the classes of the rows, which are not by chance where their counts are exact
+    for k in range(table.classes):
+        product = table.over_sets(shares * shares[:, [k]]) / counts
+        explained += product**2 / np.maximum(mean[:, [k]], 1e-12)
+    variance = square - np.where(table.exact[:, None], explained, mean**2)
+    error = np.sqrt(np.maximum(variance, 0) / counts)
+    names = [(client.name, name) for client in judged.clients for name in client.set_names]
+    return [
+        {
+            "client": client,
+            "set": name,
+            "class": judged.classes[k],
+            "stated": float(priors[m, k]),
+            "predicted": float(mean[m, k]),
+            "standard_error": float(error[m, k]),
+        }
+        for m, (client, name) in enumerate(names)
+        for k in range(table.classes)
+        if table.counts[m]
+    ]
+
+
+def _together(first: Any, first_variance: Any, second: Any, second_variance: Any) -> tuple[Any, Any]:
+    """Two estimates of one thing, each weighed by the other's variance."""
+    first_variance, second_variance = np.maximum(first_variance, 1e-12), np.maximum(second_variance, 1e-12)
+    share = first_variance / (first_variance + second_variance)
+    return first + share * (second - first), share * second_variance
+
+
+def _figure(value: float, variance: float, others: float, least: float) -> Figure:
+    """An estimate of a share, whose intervals are made on the log-odds: they stay in 0..1 and lean to the middle."""
+    value = float(np.clip(value, min(least, 0.5), max(1 - least, 0.5)))
+    low_alike, high_alike = _interval(value, variance)
+    low, high = _interval(value, variance + others**2 * value * (1 - value))
+    return Figure(value, low, high, low_alike, high_alike)
+
+
+def _interval(value: float, variance: float) -> tuple[float, float]:
+    middle = np.log(value / (1 - value))
+    reach = LEVEL * np.sqrt(variance) / (value * (1 - value))
+    low, high = 1 / (1 + np.exp(-np.clip([middle - reach, middle + reach], -50, 50)))
+    return float(low), float(high)
+
+
+def _plain(figure: Figure) -> dict[str, float]:
+    return {"value": figure.value, "low": figure.low, "high": figure.high}
