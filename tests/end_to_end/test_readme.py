@@ -15,7 +15,7 @@ from fedul.data import SOURCES, found
 from .command import COMMAND, Fedul, environment
 
 README = Path(__file__).parents[2] / "README.md"
-GUIDES = [README, README.parent / "docs/sklearn.md"]
+GUIDES = [README, README.parent / "docs/guide.md", README.parent / "docs/sklearn.md"]
 FENCED = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ABSENT = [name for name in SOURCES if found(name) is None]
 
