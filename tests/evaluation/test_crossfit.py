@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedul.classifier import Classifier
+from fedul.errors import InputError
+from fedul.evaluation.crossfit import FEATURES, cross_fit
+from fedul.federation import Federation, Rows, UnlabeledSets
+
+PRIORS = [[0.8, 0.2], [0.3, 0.7]]
+
+
+def rows(index: list[int], sets: list[int]) -> Rows:
+    return Rows(torch.tensor(index), torch.tensor(sets))
+
+
+def federation(*, shared: bool = True) -> Federation:
+    """Two clients, ten rows of twenty each in two sets; row 4 and row 12 are in both sets of their client."""
+    inputs = torch.arange(60.0).reshape(20, 3) ** 1.5
+    clients = []
+    for c, name in enumerate(("north", "south")):
+        own = list(range(8 * c, 8 * c + 8))
+        train = rows([*own, 8 * c + 4], [0, 0, 0, 0, 0, 1, 1, 1, 1])
+        held_out = rows([16 + 2 * c, 17 + 2 * c], [0, 1])
+        clients.append(UnlabeledSets(name, inputs if shared else inputs.clone(), train, held_out, PRIORS))
+    return Federation(clients, ["a", "b"])
+
+
+class Remembers:
+    """Trains nothing, and remembers with which rows."""
+
+    def __init__(self) -> None:
+        self.seen: list[Federation] = []
+
+    def __call__(self, part: Federation) -> Classifier:
+        self.seen.append(part)
+        module = nn.Linear(3, 2)
+        nn.init.zeros_(module.weight)
+        module.bias.data = torch.tensor([0.0, float(len(self.seen))])  # so that a row tells which model judged it
+        return Classifier(module, "linear", part.classes, part.input_shape, part.test_prior)
+
+
+def test_no_model_judges_a_row_it_was_trained_on() -> None:
+    train, data = Remembers(), federation()
+    judged = cross_fit(data, train, folds=3)
+    for client, whole in zip(judged.clients, data.clients, strict=True):
+        index = torch.cat([whole.train.index, whole.held_out.index]).numpy()
+        odds = np.log(client.probabilities[:, 1] / client.probabilities[:, 0]).round().astype(int)
+        assert set(odds) == {1, 2, 3}
+        for fold, part in enumerate(train.seen, start=1):
+            trained = {int(i) for other in part.clients for i in other.train.index}
+            assert not trained & set(index[odds == fold].tolist())
+            assert trained | {int(i) for c in judged.clients for i in c.rows} == set(range(20))
+
+
+def test_a_row_in_several_sets_is_in_one_fold() -> None:
+    client = cross_fit(federation(), Remembers(), folds=3).clients[0]
+    twice = client.probabilities[client.rows == 4]
+    assert len(twice) == 2
+    assert (twice[0] == twice[1]).all()
+
+
+def test_rows_of_different_inputs_are_different_rows() -> None:
+    first, second = cross_fit(federation(shared=False), Remembers(), folds=3).clients
+    assert not set(first.rows.tolist()) & set(second.rows.tolist())
+
+
+def test_priors_and_sets_stay_as_they_are() -> None:
+    train, data = Remembers(), federation()
+    judged = cross_fit(data, train, folds=4)
+    for part in train.seen:
+        assert all((a.priors == b.priors).all() for a, b in zip(part.clients, data.clients, strict=True))
+        assert all(set(client.train.sets.tolist()) == {0, 1} for client in part.clients)
+    assert not judged.clients[0].exact
+    assert judged.clients[0].features.shape == (11, min(FEATURES, 3))
+
+
+def test_only_training_rows_are_judged_where_the_priors_are_their_shares() -> None:
+    data = federation()
+    exact = [replace(client, priors=np.array([[0.8, 0.2], [0.25, 0.75]])) for client in data.clients]
+    train = Remembers()
+    judged = cross_fit(replace(data, clients=exact), train, folds=3)
+    assert [len(client.sets) for client in judged.clients] == [9, 9]
+    assert all(client.exact for client in judged.clients)
+    assert all(len(client.held_out) == 2 for part in train.seen for client in part.clients)
+
+
+def test_a_set_of_one_row_keeps_it() -> None:
+    client = UnlabeledSets.from_arrays("a", torch.rand(6, 3), [0, 0, 0, 0, 0, 1], PRIORS, held_out=0)
+    train = Remembers()
+    cross_fit(Federation([client], ["a", "b"]), train, folds=2)
+    assert all(set(part.clients[0].train.sets.tolist()) == {0, 1} for part in train.seen)
+
+
+def test_same_seed_same_folds() -> None:
+    first, again, other = (cross_fit(federation(), Remembers(), folds=3, seed=seed) for seed in (0, 0, 1))
+    assert (first.clients[0].probabilities == again.clients[0].probabilities).all()
+    assert (first.clients[0].probabilities != other.clients[0].probabilities).any()
+
+
+def test_progress_is_told_of_every_fold() -> None:
+    told: list[tuple[int, int]] = []
+    cross_fit(federation(), Remembers(), folds=2, progress=lambda fold, folds: told.append((fold, folds)))
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_one_fold_is_refused() -> None:
+    with pytest.raises(InputError, match="folds"):
+        cross_fit(federation(), Remembers(), folds=1)

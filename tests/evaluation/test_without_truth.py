@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedul.errors import InputError
+from fedul.evaluation.judged import Judged, JudgedClient
+from fedul.evaluation.without_truth import estimate
+
+from .mixtures import mixture
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_interval_covers_the_true_accuracy(exact: bool) -> None:
+    worlds = [mixture(seed, exact=exact) for seed in range(20)]
+    figures = [estimate(world.judged).accuracy for world in worlds]
+    covered = [f.low_alike <= world.accuracy <= f.high_alike for f, world in zip(figures, worlds, strict=True)]
+    assert sum(covered) >= 18
+    off = [f.value - world.accuracy for f, world in zip(figures, worlds, strict=True)]
+    assert abs(np.mean(off)) < 0.01
+
+
+@pytest.mark.parametrize("sharpness", [0.4, 3.0])
+def test_probabilities_that_are_too_sure_or_too_unsure_do_not_mislead(sharpness: float) -> None:
+    worlds = [mixture(seed, sharpness=sharpness) for seed in range(10)]
+    off = [estimate(world.judged).accuracy.value - world.accuracy for world in worlds]
+    assert abs(np.mean(off)) < 0.015
+
+
+def test_recall_and_confusion_are_near_the_truth() -> None:
+    world = mixture(0, rows=400)
+    found = estimate(world.judged)
+    assert np.allclose([figure.value for figure in found.recall], world.recall, atol=0.03)
+    assert np.allclose([sum(cell.value for cell in row) for row in found.cells], 1)
+
+
+def test_one_hot_priors_are_labels_and_give_the_accuracy_itself() -> None:
+    labels = np.repeat([0, 1], 200)
+    guess = labels.copy()
+    guess[:20] = 1
+    guess[200:210] = 0
+    client = JudgedClient(
+        "a", ["zeros", "ones"], np.eye(2), labels, np.arange(400), np.eye(2)[guess], np.zeros((400, 0)), True
+    )
+    found = estimate(Judged([client], ["0", "1"], np.array([0.5, 0.5])))
+    assert found.accuracy.value == pytest.approx(0.925, abs=1e-6)
+    assert found.at([1, 0]).value == pytest.approx(0.9, abs=1e-6)
+    assert found.at([0, 1]).value == pytest.approx(0.95, abs=1e-6)
+    assert [figure.value for figure in found.precision] == pytest.approx([180 / 190, 190 / 210], abs=1e-6)
+
+
+def test_interval_for_the_population_is_wider_than_that_for_rows_alike_and_than_with_labels() -> None:
+    found = estimate(mixture(1).judged)
+    wide, alike = found.accuracy.high - found.accuracy.low, found.accuracy.high_alike - found.accuracy.low_alike
+    assert wide > alike > found.width_with_labels
+
+
+def test_more_rows_make_the_estimate_better() -> None:
+    few, many = (estimate(mixture(2, rows=rows).judged) for rows in (30, 1000))
+    assert many.solved_error.mean() < few.solved_error.mean() / 3
+
+
+def test_exact_priors_tell_more_than_expected_ones() -> None:
+    world = mixture(3).judged
+    rough = replace(world, clients=[replace(client, exact=False) for client in world.clients])
+    assert estimate(world).right_covariance.trace() < 0.7 * estimate(rough).right_covariance.trace()
+
+
+def test_rows_in_several_sets_count_once() -> None:
+    world = mixture(4).judged
+    doubled = []
+    for client in world.clients:
+        sets = len(client.priors)
+        twice = {
+            name: np.concatenate([getattr(client, name)] * 2)
+            for name in ("rows", "probabilities", "features", "priors")
+        }
+        names = [*client.set_names, *(f"again {name}" for name in client.set_names)]
+        doubled.append(
+            replace(client, sets=np.concatenate([client.sets, client.sets + sets]), set_names=names, **twice)
+        )
+    once, again = estimate(world), estimate(replace(world, clients=doubled))
+    assert again.rows == once.rows
+    assert again.accuracy.value == pytest.approx(once.accuracy.value, abs=2e-3)
+    assert np.allclose(again.right_covariance, once.right_covariance, rtol=0.2, atol=1e-6)
+
+
+def test_sets_that_do_not_tell_classes_apart_leave_only_the_probabilities() -> None:
+    world = mixture(5, clients=1, sets=2).judged
+    found = estimate(world)
+    assert found.accuracy.value == pytest.approx(np.diag(found.soft) @ world.test_prior)
+
+
+def test_uncertain_priors_widen_the_interval() -> None:
+    world = mixture(6).judged
+
+    def draw(generator: np.random.Generator) -> list[np.ndarray]:
+        return [np.stack([generator.dirichlet(30 * row + 0.1) for row in client.priors]) for client in world.clients]
+
+    sure, unsure = estimate(world).accuracy, estimate(replace(world, draw_priors=draw)).accuracy
+    assert unsure.high_alike - unsure.low_alike > sure.high_alike - sure.low_alike
+
+
+def test_calibration_states_both_shares_of_every_set() -> None:
+    world = mixture(7, rows=500).judged
+    lines = estimate(world).calibration
+    assert len(lines) == 5 * 8 * 4
+    scores = [(line["stated"] - line["predicted"]) / line["standard_error"] for line in lines]
+    assert 0.7 < np.std(scores) < 1.3
+
+
+def test_plain_figures_are_json() -> None:
+    plain = json.loads(json.dumps(estimate(mixture(8).judged).plain()))
+    low, high = plain["interval"]
+    assert 0 <= low < plain["estimated_accuracy"] < high <= 1
+    assert plain["accuracy"] is None
+    assert np.array(plain["confusion_low"]).shape == np.array(plain["confusion_high"]).shape == (4, 4)
+
+
+def test_wrong_input_is_named() -> None:
+    world = mixture(9).judged
+    with pytest.raises(InputError, match="4 classes"):
+        estimate(world).at([0.5, 0.5])
+    with pytest.raises(InputError, match="sum to one"):
+        replace(world.clients[0], probabilities=world.clients[0].probabilities * 2)
+    with pytest.raises(InputError, match=r"0\.\.7"):
+        replace(world.clients[0], sets=world.clients[0].sets + 1)
+    with pytest.raises(InputError, match="no row"):
+        Judged([], world.classes, world.test_prior)
