@@ -64,4 +64,13 @@ def test_the_set_that_is_least_sure_matters_most() -> None:
     found = prior_sensitivity(federation_of(PRIORS), [counts], posteriors(200, 3))
     assert found is not None
     assert found.sets[0].set == "2"
-    assert found.sets[0].moved > found.sets[1].moved
+    assert found.sets[0].change > 10 * found.sets[1].change
+
+
+def test_where_both_of_two_classes_are_equally_common_unsure_priors_change_no_decision() -> None:
+    """At equal odds every set is as likely as its size, whatever its priors are: the boundary stays where it is."""
+    eta = posteriors(200, 2)
+    found = prior_sensitivity(federation_of(np.array([[0.3, 0.7], [0.8, 0.2]])), [np.full(2, 30.0)], eta)
+    assert found is not None
+    assert found.change > 0.01
+    assert found.moved < 0.02

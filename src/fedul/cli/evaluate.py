@@ -60,11 +60,11 @@ def _show(found: Appraisal) -> None:
         show.out.print(_confusion(figures))
     _show_assumption(found)
     if found.sensitivity is not None:
-        moved = found.sensitivity
-        worst = f"; set '{moved.sets[0].set}' of client '{moved.sets[0].client}' matters most" if moved.sets else ""
+        moves = found.sensitivity
+        worst = f"; set '{moves.sets[0].set}' of client '{moves.sets[0].client}' matters most" if moves.sets else ""
         show.out.print(
-            f"within what is known of the priors, {moved.moved:.1%} of predictions may change (up to "
-            f"{moved.moved_high:.1%}){escape(worst)}",
+            f"within what is known of the priors, a probability moves by {moves.change:.3f} on average, and "
+            f"{moves.moved:.1%} of predictions change (up to {moves.moved_high:.1%}){escape(worst)}",
             soft_wrap=True,
         )
 

@@ -31,11 +31,11 @@ JEFFREYS = 0.5
 
 @dataclass(frozen=True)
 class UnsureSet:
-    """A set whose priors are not sure, and the share of predictions that they alone may change."""
+    """A set whose priors are not sure, and by how much they alone may change a probability."""
 
     client: str
     set: str
-    moved: float
+    change: float
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def prior_sensitivity(
     for _ in range(DRAWS):
         then = now.with_priors(drawn_priors(matrices, counts, generator))
         moved.append(now.moved(then))
-        changes.append(float(np.abs(then - now.probabilities).mean()))
+        changes.append(now.change(then))
         lost.append(now.accuracy_lost(then))
     return PriorSensitivity(
         float(np.mean(moved)),
@@ -89,13 +89,13 @@ def _which_matter(
     for _, c, m in sorted(unsure)[:MOST_SETS]:
         client, alone = federation.clients[c], np.full(len(counts[c]), np.inf)
         alone[m] = counts[c][m]
-        moved = []
+        changes = []
         for _ in range(DRAWS_A_SET):
             priors = [other.priors for other in federation.clients]
             priors[c] = _drawn(client.priors, alone, generator)
-            moved.append(now.moved(now.with_priors(priors)))
-        found.append(UnsureSet(client.name, client.set_names[m], float(np.mean(moved))))
-    return sorted(found, key=lambda each: -each.moved)
+            changes.append(now.change(now.with_priors(priors)))
+        found.append(UnsureSet(client.name, client.set_names[m], float(np.mean(changes))))
+    return sorted(found, key=lambda each: -each.change)
 
 
 def drawn_priors(priors: Sequence[Matrix], counts: Sequence[Matrix], generator: np.random.Generator) -> list[Matrix]:
@@ -148,6 +148,10 @@ class _Explained:
     def moved(self, then: Matrix) -> float:
         """The share of rows that are given another class."""
         return float((then.argmax(axis=1) != self.probabilities.argmax(axis=1)).mean())
+
+    def change(self, then: Matrix) -> float:
+        """By how much a probability changes, in the mean over rows and classes."""
+        return float(np.abs(then - self.probabilities).mean())
 
     def accuracy_lost(self, then: Matrix) -> float:
         best = self.probabilities.max(axis=1)
