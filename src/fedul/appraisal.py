@@ -20,6 +20,7 @@ from fedul.errors import InputError
 from fedul.evaluation.assumption import AssumptionTest, check_assumption
 from fedul.evaluation.crossfit import cross_fit
 from fedul.evaluation.judged import Judged
+from fedul.evaluation.outlook import outlook
 from fedul.evaluation.prior_sensitivity import PriorSensitivity, drawn_priors, prior_sensitivity
 from fedul.evaluation.without_truth import Estimate, estimate
 from fedul.federation import Federation
@@ -71,7 +72,7 @@ def appraise(
     truth_column: str | None = None,
     model: Model | None = None,
 ) -> Appraisal:
-    """Appraises the classifier of a run; it is written to evaluation.json in its folder too."""
+    """Appraises the classifier of a run, and writes what is found into its folder, for the report."""
     folder = RunFolder(run)
     stored, result = folder.stored_config(), folder.result()
     if stored is None or result is None:
@@ -95,6 +96,7 @@ def appraise(
         result["labels_used"],
     )
     write_json(folder.path / FILE, found.plain())
+    write_json(folder.path / "check.json", outlook(federation).plain())
     return found
 
 

@@ -82,7 +82,9 @@ def test_an_example_that_fails_is_noticed(tmp_path: Path, example: str) -> None:
     assert executed(as_script(example, ABSENT), tmp_path).returncode != 0
 
 
-@pytest.mark.parametrize("command", ["", "demo", "train", "predict", "datasets", "datasets fetch"])
+@pytest.mark.parametrize(
+    "command", ["", "demo", "example", "check", "train", "evaluate", "predict", "report", "datasets", "datasets fetch"]
+)
 def test_the_help_of_every_command_shows_an_example(fresh_fedul: Fedul, command: str) -> None:
     outcome = fresh_fedul(f"{command} --help")
     assert (outcome.code, outcome.err) == (0, "")

@@ -40,7 +40,9 @@ def evaluate(
         show.print_json(found.plain())
         return
     _show(found)
-    show.out.print(f"all figures are in [bold]{escape(run)}/{FILE}[/]", soft_wrap=True)
+    show.out.print(
+        f"all figures are in [bold]{escape(run)}/{FILE}[/]; a page to show: fedul report {escape(run)}", soft_wrap=True
+    )
 
 
 def _show(found: Appraisal) -> None:

@@ -161,8 +161,8 @@ class Estimate:
             "confusion": [[cell.value for cell in row] for row in cells],
             "confusion_low": [[cell.low for cell in row] for row in cells],
             "confusion_high": [[cell.high for cell in row] for row in cells],
-            "recall": [_plain(figure) for figure in self.recall],
-            "precision": [_plain(figure) for figure in self.precision],
+            "recall": [_plain(name, figure) for name, figure in zip(self.classes, self.recall, strict=True)],
+            "precision": [_plain(name, figure) for name, figure in zip(self.classes, self.precision, strict=True)],
             "calibration": [dict(line) for line in self.calibration],
         }
 
@@ -267,5 +267,5 @@ def _interval(value: float, variance: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _plain(figure: Figure) -> dict[str, float]:
-    return {"value": figure.value, "low": figure.low, "high": figure.high}
+def _plain(name: str, figure: Figure) -> dict[str, Any]:
+    return {"class": name, "value": figure.value, "low": figure.low, "high": figure.high}

@@ -1,0 +1,1 @@
+"""The parts of the page of a run, one file each: facts in, markup out."""
