@@ -216,8 +216,20 @@ def _finish(parts: Parts, state: State, folder: RunFolder | None) -> Run:
     )
     if folder is not None:
         folder.save_classifier(classifier)
-        folder.save_result(run.summary(), seconds=sum(line["seconds"] for line in state.history))
+        counts = {"data": _counts(federation)}
+        folder.save_result({**run.summary(), **counts}, seconds=sum(line["seconds"] for line in state.history))
     return run
+
+
+def _counts(federation: Federation) -> dict[str, int]:
+    """How much there was to learn from."""
+    clients = federation.clients
+    return {
+        "clients": len(clients),
+        "sets": sum(len(client.priors) for client in clients),
+        "rows": sum(len(client.train) for client in clients),
+        "held_out_rows": sum(len(client.held_out) for client in clients),
+    }
 
 
 def _record(federation: Federation, origin: Mapping[str, Any], config: TrainConfig, parts: Parts) -> dict[str, Any]:

@@ -83,7 +83,8 @@ def test_an_example_that_fails_is_noticed(tmp_path: Path, example: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "demo", "example", "check", "train", "evaluate", "predict", "report", "datasets", "datasets fetch"]
+    "command",
+    ["", "demo", "example", "check", "train", "evaluate", "predict", "export", "report", "datasets", "datasets fetch"],
 )
 def test_the_help_of_every_command_shows_an_example(fresh_fedul: Fedul, command: str) -> None:
     outcome = fresh_fedul(f"{command} --help")

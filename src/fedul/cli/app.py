@@ -10,7 +10,20 @@ import traceback
 import typer
 
 from fedul import __version__
-from fedul.cli import check, compare, datasets, demo, evaluate, example, listing, predict, report, reproduce, train
+from fedul.cli import (
+    check,
+    compare,
+    datasets,
+    demo,
+    evaluate,
+    example,
+    export,
+    listing,
+    predict,
+    report,
+    reproduce,
+    train,
+)
 from fedul.errors import FedulError
 
 app = typer.Typer(
@@ -35,6 +48,7 @@ app.command(
 )(compare.compare)
 app.command("evaluate", epilog="Example:  fedul evaluate RUN")(evaluate.evaluate)
 app.command("predict", epilog="Example:  fedul predict RUN images.npy --out predictions.csv")(predict.predict)
+app.command("export", epilog="Example:  fedul export RUN --format onnx --out classifier.onnx")(export.export)
 app.command("report", epilog="Example:  fedul report RUN")(report.report)
 app.command("reproduce", epilog="Example:  fedul reproduce table1 --only 'data=mnist,split=iid,sets=10'")(
     reproduce.reproduce
