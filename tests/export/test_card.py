@@ -126,8 +126,8 @@ def test_figures_and_diagnosis_of_the_run_are_told(run: RunFolder) -> None:
     text = as_markdown(card)
     assert "91.2%" in text
     assert "88.0% to 94.0%" in text
-    assert "| flu | 85.0% | 87.5% |" in text
-    assert "Give sets with more different class mixes." in text
+    assert "| flu | 85.0% (80.0% to 90.0%) | 87.5% (80.0% to 90.0%) |" in text
+    assert "Not enough: with these class priors" in text
     assert "The training data speak against that assumption (p = 0.004)." in text
     assert "do not determine the classifier" in text
 
