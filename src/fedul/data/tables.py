@@ -9,6 +9,7 @@ import csv
 import glob
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ MISSING = ["", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null",
 BLOCK_BYTES = 4 * 2**20
 BLOCK_ROWS = 65_536
 HEADER_BYTES = 2**20
+WRONG_CELLS = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+): ?(.*)")
 MAGIC = {
     b"PK\x03\x04": "a zip archive or an Excel file",
     b"\xd0\xcf\x11\xe0": "an Excel file",
@@ -82,20 +84,16 @@ class TableFile:
         try:
             yield from self._csv(wanted) if self.separator else self._parquet(wanted)
         except pa.ArrowInvalid as problem:
-            raise InputError(f"{self.path}: {_told(problem)}") from None
+            raise _told(self.path, str(problem)) from None
+        except UnicodeDecodeError:  # a message that quotes what is not text
+            raise _told(self.path, "UTF-8") from None
         except OSError as problem:
             raise InputError(f"{self.path}: cannot be read ({_first_line(problem)}); get a whole copy of it.") from None
 
     def _csv(self, wanted: list[str]) -> Iterator[pa.RecordBatch]:
-        bad: list[pacsv.InvalidRow] = []
-
-        def refused(row: pacsv.InvalidRow) -> str:
-            bad.append(row)
-            return "error"
-
         options = (
             pacsv.ReadOptions(column_names=list(self.columns), skip_rows=1, block_size=BLOCK_BYTES, use_threads=False),
-            pacsv.ParseOptions(delimiter=self.separator, newlines_in_values=True, invalid_row_handler=refused),
+            pacsv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             pacsv.ConvertOptions(
                 column_types={name: pa.string() for name in wanted},
                 include_columns=wanted,
@@ -109,16 +107,8 @@ class TableFile:
                 for block in reader:
                     yield _with_points(block) if self.separator == ";" else block
         except pa.ArrowInvalid as problem:
-            if bad:
-                row = bad[0]
-                line = "" if row.number is None else f", line {row.number}"
-                raise InputError(
-                    f"{self.path}{line}: {row.actual_columns} cells for {row.expected_columns} columns; mend the line "
-                    f"('{row.text[:40]}')."
-                ) from None
-            if "Empty CSV" in str(problem):
-                return
-            raise
+            if "Empty CSV" not in str(problem) and "Could not skip initial" not in str(problem):  # a header alone
+                raise
 
     def _parquet(self, wanted: list[str]) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(self.path) as file:
@@ -186,11 +176,15 @@ def _check_names(path: Path, columns: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _told(problem: pa.ArrowInvalid) -> str:
-    text = str(problem)
-    if "UTF8" in text or "UTF-8" in text:
-        return "is not UTF-8 text; save it as CSV in UTF-8."
-    return f"cannot be read ({_first_line(problem)}); get a whole copy of it."
+def _told(path: Path, problem: str) -> InputError:
+    """What pyarrow found, in words for a person."""
+    if wrong := WRONG_CELLS.search(problem):
+        row, expected, found, text = wrong.groups()
+        line = f", line {row}" if row else ""
+        return InputError(f"{path}{line}: {found} cells for {expected} columns; mend the line ('{text[:40]}').")
+    if "UTF8" in problem or "UTF-8" in problem:
+        return InputError(f"{path}: is not UTF-8 text; save it as CSV in UTF-8.")
+    return InputError(f"{path}: cannot be read ({problem.splitlines()[0][:150].rstrip('.:')}); get a whole copy of it.")
 
 
 def _first_line(problem: Exception) -> str:
