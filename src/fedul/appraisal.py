@@ -15,7 +15,8 @@ import numpy as np
 
 from fedul.classifier import Classifier
 from fedul.config import OwnDataConfig, TrainConfig
-from fedul.data.study import data_config, load_config
+from fedul.data.chosen import data_config
+from fedul.data.study import load_config
 from fedul.errors import InputError
 from fedul.evaluation.assumption import AssumptionTest, check_assumption
 from fedul.evaluation.crossfit import cross_fit

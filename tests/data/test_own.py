@@ -9,8 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedul
+from fedul.data.chosen import data_config
 from fedul.data.own import true_labels
-from fedul.data.study import data_config
 from fedul.errors import InputError
 from fedul.truth import Study
 

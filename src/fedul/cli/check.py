@@ -10,6 +10,7 @@ from rich.markup import escape
 from fedul.cli import show
 from fedul.cli.options import merged, part, with_options
 from fedul.config import DataConfig, OwnDataConfig
+from fedul.data.chosen import data_config
 
 KINDS = (OwnDataConfig, DataConfig)
 
@@ -21,11 +22,13 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Tell whether data and class priors are enough, how many labels they are worth, and what would help."""
-    from fedul.data.study import data_config, load_config
+    options = merged(settings, config, KINDS)
+    data = data_config({**part(OwnDataConfig, options), **part(DataConfig, options)})
+    # Only now, so that a wrong option is told before torch is loaded.
+    from fedul.data.study import load_config
     from fedul.evaluation.outlook import outlook
 
-    options = merged(settings, config, KINDS)
-    study = load_config(data_config({**part(OwnDataConfig, options), **part(DataConfig, options)}))
+    study = load_config(data)
     found = outlook(study.federation)
     if json:
         show.print_json({**found.plain(), "remarks": list(study.remarks)})

@@ -42,7 +42,8 @@ def report(
 
 def _federation(config: Mapping[str, Any]) -> Federation | None:
     """The federation that the run was trained on, if its data is still there and the same."""
-    from fedul.data.study import data_config, load_config
+    from fedul.data.chosen import data_config
+    from fedul.data.study import load_config
 
     try:
         if not config.get("data"):

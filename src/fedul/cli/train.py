@@ -12,6 +12,7 @@ from rich.markup import escape
 from fedul.cli import show
 from fedul.cli.options import merged, part, with_options
 from fedul.config import DataConfig, OwnDataConfig, RunConfig, TrainConfig
+from fedul.data.chosen import data_config
 from fedul.settings import make
 
 KINDS = (RunConfig, OwnDataConfig, DataConfig, TrainConfig)
@@ -28,11 +29,11 @@ def train(
     if command.resume and command.out is not None:
         options = {**_stored(command.out), **options}
     training = make(TrainConfig, part(TrainConfig, options))
+    data = data_config({**part(OwnDataConfig, options), **part(DataConfig, options)})
     # Only now, so that a wrong option is told before torch is loaded.
-    from fedul.data.study import data_config, load_config
+    from fedul.data.study import load_config
     from fedul.training import train as run_training
 
-    data = data_config({**part(OwnDataConfig, options), **part(DataConfig, options)})
     name = Path(data.data).stem
     folder = Path(command.out or f"runs/{name}-{training.method}-{time.strftime('%Y%m%d-%H%M%S')}")
     with show.Rounds(f"{training.method} on {name}") as reporter:

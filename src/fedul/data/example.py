@@ -18,7 +18,7 @@ from fedul.priors import Matrix
 from fedul.randomness import numpy_generator
 
 CLASSES = ("cold", "flu", "pneumonia")
-HOSPITALS = {"Northfield": 520, "St. Mary": 430, "Lakeside": 300, "County": 380}
+HOSPITALS = {"Northfield": 300, "St. Mary": 250, "Lakeside": 180, "County": 220}
 """Patients a month."""
 MONTHS = ("2025-10", "2025-11", "2025-12", "2026-01", "2026-02", "2026-03")
 SEASON = {
