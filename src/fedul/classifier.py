@@ -22,7 +22,7 @@ from fedul.federation import Scaling
 from fedul.files import read_json, read_tensors, write_json, write_tensors
 from fedul.inputs import AT_ONCE
 from fedul.models.weights import load_weights, weights_of
-from fedul.priors import Matrix, validate
+from fedul.priors import Matrix, validate_mix
 from fedul.schema import Schema, from_plain
 
 FORMAT = "fedul-classifier"
@@ -83,14 +83,7 @@ class Classifier:
 
     def with_prior(self, prior: ArrayLike) -> Classifier:
         """The same classifier for another class mix, in closed form: posteriors times new over old prior."""
-        try:
-            shares = np.asarray(prior, dtype=np.float64)
-        except (TypeError, ValueError):
-            shares = np.empty(0)
-        if shares.ndim != 1 or not shares.size:
-            raise InputError(f"prior: give one proportion for each of {', '.join(self.classes)}.")
-        vector = validate(shares[None], classes=self.classes, where="prior")[0]
-        return replace(self, prior=vector)
+        return replace(self, prior=validate_mix(prior, self.classes))
 
     def save(self, folder: str | Path) -> None:
         """Writes the classifier into a folder."""

@@ -67,10 +67,16 @@ def _problem(row: Matrix, where: str) -> InputError | None:
     )
 
 
-def validate_test_prior(prior: ArrayLike, classes: Sequence[str], *, where: str = "test prior") -> Matrix:
-    """The test prior pi (K,): positive and summing to one."""
+def validate_mix(prior: ArrayLike, classes: Sequence[str], *, where: str = "prior") -> Matrix:
+    """A class mix (K,): shares that sum to one."""
     row = _numbers(prior, 1, where, f"one proportion for each of {', '.join(classes)}")
     vector: Matrix = validate(row[None], classes=classes, where=where)[0]
+    return vector
+
+
+def validate_test_prior(prior: ArrayLike, classes: Sequence[str], *, where: str = "test prior") -> Matrix:
+    """The test prior pi (K,): positive and summing to one."""
+    vector = validate_mix(prior, classes, where=where)
     if (vector <= 0).any():
         name = classes[int(np.argmin(vector))]
         raise InputError(f"{where}: class '{name}' has share 0; give it a positive share or drop the class.")

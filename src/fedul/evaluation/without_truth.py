@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedul.errors import InputError
 from fedul.evaluation.judged import Judged
 from fedul.evaluation.responsibilities import Stacked, Temperature, confusion, responsibilities, stacked, temperature
 from fedul.evaluation.solved import covariance_of_diagonal, solved
-from fedul.priors import Matrix, validate
+from fedul.priors import Matrix, validate_mix
 
 # Chosen on digits federations of seeds 1000 to 1014, with 0 to 19 looked at; benchmarks/label_free.py takes others.
 SOFT = 0.12
@@ -85,13 +84,7 @@ class Estimate:
 
     def at(self, prior: ArrayLike) -> Figure:
         """The accuracy of the same predictions in a population with another class mix."""
-        try:
-            shares = np.asarray(prior, dtype=np.float64)
-        except (TypeError, ValueError):
-            shares = np.empty(0)
-        if shares.ndim != 1 or not shares.size:
-            raise InputError(f"prior: give one proportion for each of {', '.join(self.classes)}.")
-        return self._accuracy(validate(shares[None], classes=tuple(self.classes), where="prior")[0])
+        return self._accuracy(validate_mix(prior, tuple(self.classes)))
 
     def _accuracy(self, prior: Matrix) -> Figure:
         soft, solved = prior @ np.diag(self.soft), prior @ np.diag(self.solved)
