@@ -13,6 +13,7 @@ from fedul.report.paper_tables import grid, markdown
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 TABLES = sorted((RESULTS / "runs").glob("*.csv"))
+METHODS = ("fedul", "fedul-refined")
 
 
 def read(declaration: Declaration, file: Path) -> list[Found]:
@@ -46,3 +47,13 @@ def test_a_committed_table_is_what_its_runs_say(file: Path) -> None:
 
 def test_there_are_committed_tables() -> None:
     assert TABLES
+
+
+def test_the_curve_of_the_papers_network_is_what_its_page_says() -> None:
+    page = (RESULTS / "paper-network.md").read_text()
+    with (RESULTS / "curves" / "paper-network.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    errors = {m: [f"{100 * float(r['validation_error']):.2f}" for r in rows if r["method"] == m] for m in METHODS}
+    assert ", ".join(errors["fedul"]) in page
+    assert errors["fedul"][:13] == errors["fedul-refined"][:13]
+    assert ", ".join(errors["fedul-refined"][13:]) in page
