@@ -95,10 +95,11 @@ def test_a_run_cannot_be_trained_twice_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_the_first_run_that_fails_ends_the_others(tmp_path: Path) -> None:
-    jobs = jobs_in(tmp_path, 3, rounds=100_000)
+    jobs = jobs_in(tmp_path, 2, rounds=100_000)
     jobs[0] = replace(jobs[0], training=replace(jobs[0].training, learning_rate=1e38, rounds=3))
-    with pytest.raises(FedulError, match="the loss is no longer finite"):
-        list(run_all(jobs, Witness(), at_once=3))
+    with pytest.raises(FedulError, match="the loss is no longer finite") as caught:
+        list(run_all(jobs, Witness(), at_once=2))
+    assert "run_rounds" in "".join(caught.value.__notes__)  # where in the worker it was
     assert not any(job.done() for job in jobs)
 
 
@@ -120,24 +121,14 @@ def test_a_worker_that_is_killed_is_said_to_be_so(tmp_path: Path, which: int, wh
     assert multiprocessing.active_children() == []
 
 
-def test_a_worker_that_fails_says_where(tmp_path: Path) -> None:
-    jobs = jobs_in(tmp_path, 2)
-    jobs[1] = replace(jobs[1], data=None)  # type: ignore[arg-type]
-    with pytest.raises(AttributeError) as caught:
-        list(run_all(jobs, Witness(), at_once=2))
-    assert "load_config" in "".join(caught.value.__notes__)
-
-
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="counts processes in /proc")
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
 def test_worker_processes_do_not_outlive_their_parent(tmp_path: Path, how: int, code: int) -> None:
     command = f"reproduce table1 --scale smoke --rounds 100000 --jobs 2 --out {tmp_path}".split()
     parent = subprocess.Popen(
         [sys.executable, "-m", "fedul", *command],
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        # Tests that were started in the background inherit that Ctrl-C is ignored; a user at a terminal does not.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         deadline = time.monotonic() + 60
