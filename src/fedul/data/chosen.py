@@ -1,4 +1,4 @@
-"""Which data a user means: a data set by name, or files of his own. Nothing here imports torch."""
+"""Which data a user means: a data set by name, or files of their own. Nothing here imports torch."""
 
 from __future__ import annotations
 
