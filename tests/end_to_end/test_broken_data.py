@@ -199,7 +199,7 @@ def test_names_that_play_tricks_with_paths_are_names_and_nothing_else(fedul: Fed
     assert sorted(path.name for path in files.iterdir()) == ["RUN", "p.csv", "t.csv"]
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=80)
+@settings(derandomize=True, database=None, deadline=None, max_examples=40)
 @given(st.sampled_from(["t.csv", "p.csv"]), st.integers(0, 400), st.binary(max_size=6), st.integers(0, 30))
 def test_whatever_is_done_to_the_files_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, name: str, place: int, put: bytes, cut: int
