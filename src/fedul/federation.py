@@ -164,6 +164,13 @@ class UnlabeledSets:
         return mix
 
 
+def pooled_mix(clients: Sequence[UnlabeledSets]) -> Matrix:
+    """How common each class is (K,) among the training rows of all clients."""
+    rows = np.array([len(client.train) for client in clients])
+    mix: Matrix = rows @ np.stack([client.class_mix for client in clients]) / rows.sum()
+    return mix
+
+
 def _set_names(names: Sequence[str], sets: int, where: str) -> tuple[str, ...]:
     if not len(names):
         return tuple(map(str, range(1, sets + 1)))

@@ -230,3 +230,11 @@ def test_arrays_that_make_no_sense_are_refused(tmp_path: Path, arrays: dict[str,
     (tmp_path / "p.csv").write_text("set,p,q\n0,0.5,0.5\n")
     with pytest.raises(InputError, match=complaint):
         fedul.load(str(tmp_path / "x.npz"), priors=str(tmp_path / "p.csv"))
+
+
+def test_a_row_without_a_true_class_is_refused_by_the_name_of_the_column(tmp_path: Path) -> None:
+    lines = table(header="hospital,month,temp,cough,really").splitlines()
+    lines = [lines[0], *(f"{line},{'flu' if n else ''}" for n, line in enumerate(lines[1:]))]
+    study = load(tmp_path, "\n".join(lines), truth_column="really")
+    with pytest.raises(InputError, match="have no true class; fill 'really'"):
+        true_labels(data_config(study.origin), study.federation)  # type: ignore[arg-type]

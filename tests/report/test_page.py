@@ -216,3 +216,12 @@ def test_a_confusion_matrix_of_the_wrong_size_is_refused(tmp_path: Path) -> None
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run in it"):
         facts_of(RunFolder(tmp_path))
+
+
+def test_a_client_that_does_not_fit_as_a_whole_is_named_without_a_set(tmp_path: Path) -> None:
+    misfit = {"client": "North", "set": None, "p_value": 0.01, "why": "its rows look different"}
+    stored = {"estimated_accuracy": 0.9, "classes": ["a", "b"], "assumption": {"p_value": 0.01, "misfits": [misfit]}}
+    (tmp_path / "evaluation.json").write_text(json.dumps(stored))
+    found = evaluation_of(tmp_path / "evaluation.json")
+    assert found is not None
+    assert [(one.client, one.set) for one in found.misfits] == [("North", "all")]

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedul.cli import show
+from fedul.cli.options import OwnModel
 
 if TYPE_CHECKING:
     from fedul.appraisal import Appraisal
@@ -27,9 +28,7 @@ def evaluate(
     truth_column: Annotated[
         str | None, typer.Option(help="Column of the run's table with true classes, to compare with.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="package.module:factory, if the classifier was trained with one.")
-    ] = None,
+    model: OwnModel = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Estimate the accuracy of a trained classifier without labels, and test what it rests on."""

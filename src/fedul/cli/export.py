@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from fedul.cli import show
+from fedul.cli.options import OwnModel
 from fedul.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ def export(
         str | None,
         typer.Option(help="Class mix of the population it is for: uniform, 'A=0.1,B=0.9', or a file."),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="package.module:factory, if the classifier was trained with one.")
-    ] = None,
+    model: OwnModel = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Write a trained classifier for use without Python, or its model card."""

@@ -15,6 +15,9 @@ from fedul.errors import unknown
 from fedul.methods import METHODS
 from fedul.settings import read_toml, underscored
 
+OwnModel = Annotated[str | None, typer.Option(help="package.module:factory, if the classifier was trained with one.")]
+"""An option of every command that loads a classifier."""
+
 REGISTRIES = {"method": METHODS, "algorithm": ALGORITHMS}
 # Settings that a flag states twice as yes and no, under names that say what each means.
 YES_NO = {"sets_overlap": "--sets-overlap/--sets-disjoint"}

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from fedul.cli import show
+from fedul.cli.options import OwnModel
 from fedul.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ def predict(
     estimate_prior: Annotated[
         bool, typer.Option("--estimate-prior", help="Estimate that class mix from the rows themselves, and use it.")
     ] = False,
-    model: Annotated[
-        str | None, typer.Option(help="package.module:factory, if the classifier was trained with one.")
-    ] = None,
+    model: OwnModel = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Classify new rows with a trained classifier."""

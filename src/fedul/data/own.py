@@ -13,7 +13,7 @@ from fedul.data.class_mix import parse_prior
 from fedul.data.own_sets import Collection, class_codes, dealt
 from fedul.data.priors_table import read_priors
 from fedul.errors import InputError
-from fedul.federation import Federation, Rows, UnlabeledSets, held_apart
+from fedul.federation import Federation, Rows, UnlabeledSets, held_apart, pooled_mix
 from fedul.priors import Matrix, validate_test_prior
 from fedul.randomness import numpy_generator
 from fedul.settings import plain
@@ -76,14 +76,14 @@ def true_labels(config: OwnDataConfig, federation: Federation) -> dict[str, tupl
     for client in federation.clients:
         labels = codes[client.train.index.numpy()], codes[client.held_out.index.numpy()]
         if min(part.min(initial=0) for part in labels) < 0:
-            raise InputError(f"truth-column: rows of client '{client.name}' have no true class; fill '{truth}'.")
+            raise InputError(
+                f"truth-column: rows of client '{client.name}' have no true class; fill '{config.truth_column}'."
+            )
         found[client.name] = labels
     return found
 
 
 def _test_prior(text: str, classes: tuple[str, ...], clients: Sequence[UnlabeledSets]) -> Matrix:
     if text == "natural":  # that of all rows together
-        sizes = np.array([len(client.train) for client in clients], dtype=np.float64)
-        mix: Matrix = (sizes[:, None] * np.stack([client.class_mix for client in clients])).sum(axis=0) / sizes.sum()
-        return validate_test_prior(mix, classes, where="test-prior natural")
+        return validate_test_prior(pooled_mix(clients), classes, where="test-prior natural")
     return validate_test_prior(parse_prior(text, classes, where="test-prior"), classes, where="test-prior")

@@ -42,10 +42,10 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A set that does not look like a mixture of the shared classes."""
+    """A set that does not look like a mixture of the shared classes, or all sets of a client."""
 
     client: str
-    set: str
+    set: str  # "all" for the client as a whole
     p_value: float | None
     why: str
 
@@ -137,7 +137,12 @@ def _evaluation(stored: Mapping[str, Any]) -> Evaluation:
         ],
         p_value=_number(tested.get("p_value")),
         misfits=[
-            Misfit(str(line["client"]), str(line["set"]), _number(line.get("p_value")), str(line.get("why") or ""))
+            Misfit(
+                str(line["client"]),
+                "all" if line.get("set") is None else str(line["set"]),
+                _number(line.get("p_value")),
+                str(line.get("why") or ""),
+            )
             for line in tested.get("misfits") or ()
         ],
         reason=None if tested.get("reason") is None else str(tested["reason"]),

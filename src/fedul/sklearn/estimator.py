@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedul.config import TrainConfig
 from fedul.errors import InputError
-from fedul.federation import Federation, UnlabeledSets
+from fedul.federation import Federation, UnlabeledSets, pooled_mix
 from fedul.models import Model
 from fedul.sklearn.scoring import ROUTED, set_log_likelihoods
 from fedul.sklearn.sets import SetPriors, by_class, clients_of
@@ -193,8 +193,7 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if given is None or (isinstance(given, str) and given == "uniform"):
             return None
         if isinstance(given, str) and given == "natural":
-            rows = np.array([len(client.train) for client in owners])
-            return rows @ np.stack([client.class_mix for client in owners]) / rows.sum()
+            return pooled_mix(owners)
         in_order = self.classes is None or list(self.classes) == known.classes.tolist()
         if not hasattr(given, "items") and not in_order:
             raise InputError("test_prior: classes are sorted, so it is unclear which is whose; give {class: share}.")
