@@ -547,6 +547,13 @@ def test_over_three_seeds_fedul_comes_close_to_all_labels_and_beats_a_tenth_of_t
     assert without < 0.7 * tenth
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("recipe", ["boosted", "text"])
+def test_probabilities_are_calibrated_without_a_label(recipe: str, overlap: bool) -> None:
+    study = fedul.load("digits", sets=10, prior_recipe=recipe, sets_overlap=overlap, seed=2)
+    assert fedul.train(study, rounds=20).calibration_error < 0.05
+
+
 def test_a_run_is_not_resumed_with_fewer_rounds_than_it_has(tmp_path: Path) -> None:
     study = fedul.load("digits", clients=2)
     fedul.train(study, rounds=3, out=tmp_path / "run")

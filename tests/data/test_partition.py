@@ -83,6 +83,20 @@ def test_more_rows_than_there_are_are_refused() -> None:
         dealt(rows=3001)
 
 
+def test_held_out_rows_come_from_the_mixture_that_is_told_of_their_set() -> None:
+    study = dealt(clients=10, sets=10, seed=3)  # sets of 24 rows, whose shares are far from what was drawn
+    expected, found = np.zeros((0, 10)), np.zeros((0, 10))
+    for client in study.federation.clients:
+        labels, sets = study.truth.held_out_labels[client.name], client.held_out.sets.numpy()
+        mixes = np.stack([counts(labels[sets == m]) for m in range(10)])
+        found = np.concatenate([found, mixes])
+        expected = np.concatenate([expected, client.priors * mixes.sum(axis=1, keepdims=True)])
+    assert not found[expected == 0].any()
+    told = expected > 0
+    statistic = ((found - expected)[told] ** 2 / expected[told]).sum()
+    assert statistic == pytest.approx(told.sum() - len(found), rel=0.2)  # chi-square: its degrees of freedom
+
+
 def test_iid_clients_have_equal_shares_of_the_rows() -> None:
     sizes = [len(part) for part in pools("iid", 0)]
     assert sizes == [9600] * 5

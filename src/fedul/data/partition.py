@@ -53,17 +53,19 @@ def deal(data: LabelledData, config: DataConfig) -> Study:
             drawn = given[name]
         else:
             drawn = prior_tools.sample(config.prior_recipe, sets[c], classes, numpy_generator(seed, "priors", name))
-        dealt = {part: deal_sets(data.train_labels, pool[c], drawn, config, name, part) for part, pool in pools.items()}
-        train, realised = dealt["train"].rows, dealt["train"].shares
+        dealt = deal_sets(data.train_labels, pools["train"][c], drawn, config, name, "train")
+        train, realised = dealt.rows, dealt.shares
         if len(empty := np.flatnonzero(realised.sum(axis=1) == 0)):
             raise InputError(
                 f"{name}: no row is left for set {empty[0] + 1}; use fewer sets or clients, or sets that overlap."
             )
         told = realised if config.prior_source == "realised" else drawn
+        # A set is one mixture, and what is told of it holds for all its rows. Small sets come out far from what was
+        # drawn: held-out rows dealt by that would belong to other sets, and ask for a far too high temperature.
+        held_out = deal_sets(data.train_labels, pools["held-out"][c], told, config, name, "held-out").rows
         if config.prior_noise or config.noise_formula == "printed":
             noise = numpy_generator(seed, "noise", name)
             told = prior_tools.perturb(told, config.prior_noise, noise, formula=config.noise_formula)
-        held_out = dealt["held-out"].rows
         clients.append(UnlabeledSets(name, data.train_inputs, train, held_out, told))
         train_labels[name] = data.train_labels[train.index.numpy()]
         held_labels[name] = data.train_labels[held_out.index.numpy()]
