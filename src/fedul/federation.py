@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -191,6 +191,25 @@ def held_apart(sets: Index, share: float, generator: np.random.Generator) -> tup
         apart.append(order[:count])
         kept.append(order[count:])
     return np.sort(np.concatenate(kept)), np.sort(np.concatenate(apart))
+
+
+class Agreed(Protocol):
+    """What all clients agree on before the first round: a client's work depends on this and on its own rows."""
+
+    @property
+    def classes(self) -> Sequence[str]: ...
+
+    @property
+    def test_prior(self) -> Matrix: ...  # (K,): the class mix of the population the classifier is for
+
+    @property
+    def scaling(self) -> Scaling: ...
+
+    @property
+    def schema(self) -> Schema | None: ...
+
+    @property
+    def input_shape(self) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,12 +21,12 @@ from fedul.engines.local import Broadcast
 from fedul.engines.store import ClientStore
 from fedul.errors import FedulError
 from fedul.evaluation.with_truth import test_error, validation_error
-from fedul.federation import Federation
+from fedul.federation import Agreed
 from fedul.methods.base import Method
 from fedul.models.weights import load_weights, weights_of
 from fedul.randomness import torch_generator
 from fedul.runs import RunFolder, State
-from fedul.truth import Truth
+from fedul.truth import Study
 
 CHECKPOINT_SECONDS = 2.0
 """Without --checkpoint-every, the time that passes between two checkpoints."""
@@ -44,8 +44,8 @@ class Reporter(Protocol):
 class Parts:
     """What a run is made of."""
 
-    federation: Federation
-    truth: Truth | None
+    agreed: Agreed
+    study: Study | None  # research data, whose labels measure every round
     module: nn.Module
     model_name: str
     method: Method
@@ -71,10 +71,9 @@ def run_rounds(
     parts.store.rewind(state.round, state.kept)
     for line in state.history:
         reporter.round(line, config.rounds)
-    names = sorted(client.name for client in parts.federation.clients)
     written = time.monotonic()
     while state.round < config.rounds:
-        state = _next_round(parts, config, state, names)
+        state = _next_round(parts, config, state)
         reporter.round(state.history[-1], config.rounds)
         every, last = config.checkpoint_every, state.round == config.rounds
         due = state.round % every == 0 if every else time.monotonic() - written > CHECKPOINT_SECONDS
@@ -85,8 +84,9 @@ def run_rounds(
     return state
 
 
-def _next_round(parts: Parts, config: TrainConfig, state: State, names: Sequence[str]) -> State:
+def _next_round(parts: Parts, config: TrainConfig, state: State) -> State:
     number = state.round + 1
+    names = parts.engine.names
     started = time.monotonic()
     algorithm, server = parts.algorithm, dict(state.server)
     directive = parts.method.coordinate(state.history)
@@ -106,11 +106,12 @@ def _next_round(parts: Parts, config: TrainConfig, state: State, names: Sequence
             "or look for very large values in the data."
         )
     load_weights(parts.module, averaged)
-    if parts.truth is not None:
+    if (study := parts.study) is not None and study.truth is not None:
         if config.select == "validation-error":
-            line["validation_error"] = validation_error(parts.module, parts.federation, parts.truth)
+            line["validation_error"] = validation_error(parts.module, study.federation, study.truth)
         if config.evaluate_every and number % config.evaluate_every == 0:
-            line["test_error"], _ = test_error(parts.module, parts.truth, parts.federation.scaling)
+            line["test_error"], _ = test_error(parts.module, study.truth, parts.agreed.scaling)
+    line |= parts.engine.noted()
     line["seconds"] = round(time.monotonic() - started, 4)
     state = replace(
         state, round=number, weights=weights, server=server, averaged=averaged, history=[*state.history, line]

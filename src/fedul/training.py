@@ -108,7 +108,8 @@ def train(
     folder = None if out is None else RunFolder(out)
     store = InMemory() if folder is None else folder.client_store()
     parts = _put_together(federation, truth, config, config.model if model is None else model, store)
-    for sentence in [*(data.remarks if isinstance(data, Study) else ()), *_remarks(parts, config, force=force)]:
+    told = data.remarks if isinstance(data, Study) else ()
+    for sentence in [*told, *_remarks(federation, parts, config, force=force)]:
         reporter.warn(sentence)
 
     origin = data.origin if isinstance(data, Study) else {}
@@ -116,25 +117,26 @@ def train(
         nullcontext() if folder is None else folder.opened(_record(federation, origin, config, parts), resume=resume)
     )
     with opened as state, arithmetic_threads(config.threads or good_threads(parts.module)):
-        return _finish(parts, run_rounds(parts, config, state, folder, reporter), folder)
+        used = parts.method.labels_used(federation)
+        return finish(parts, run_rounds(parts, config, state, folder, reporter), folder, _counts(federation), used)
 
 
 def check_run(data: Study, *, force: bool = False, **settings: Any) -> None:
     """Raises what `train` would raise before its first round; nothing is trained and nothing is written."""
     config = make(TrainConfig, settings)
     parts = _put_together(data.federation, data.truth, config, config.model, InMemory())
-    _remarks(parts, config, force=force)
+    _remarks(data.federation, parts, config, force=force)
 
 
-def _remarks(parts: Parts, config: TrainConfig, *, force: bool) -> list[str]:
+def _remarks(federation: Federation, parts: Parts, config: TrainConfig, *, force: bool) -> list[str]:
     """What a user should know before the first round; priors that cannot tell classes apart are refused."""
     try:
-        found = list(identifiability(parts.federation))
+        found = list(identifiability(federation))
     except InputError as problem:
-        if not force and not parts.method.labels_used(parts.federation):
+        if not force and not parts.method.labels_used(federation):
             raise
         found = [str(problem).partition(";")[0] + "."]
-    clients = config.participants(len(parts.federation.clients))
+    clients = config.participants(len(federation.clients))
     found += [*parts.method.remarks(config.rounds), *parts.algorithm.remarks(weights_of(parts.module), clients)]
     return [*found, *parts.engine.remarks]
 
@@ -163,7 +165,8 @@ def _put_together(
     module.to(device)
     federation = placed(federation, device, precision_of(module))
     engine = InProcess(federation, method, algorithm, module, config, store)
-    return Parts(federation, truth, module, name, method, algorithm, engine, store)
+    study = None if truth is None else Study(federation, truth)
+    return Parts(federation, study, module, name, method, algorithm, engine, store)
 
 
 def _check_fit(federation: Federation, module: nn.Module, method: Method, config: TrainConfig) -> None:
@@ -182,26 +185,27 @@ def _check_fit(federation: Federation, module: nn.Module, method: Method, config
                 )
 
 
-def _finish(parts: Parts, state: State, folder: RunFolder | None) -> Run:
-    federation = parts.federation
+def finish(parts: Parts, state: State, folder: RunFolder | None, counts: Mapping[str, int], labels_used: int) -> Run:
+    """What the run came to, kept in its folder if it has one; `counts` is how much there was to learn from."""
+    agreed, truth = parts.agreed, parts.study.truth if parts.study else None
     chosen = state.history[state.selected_round - 1]
     load_weights(parts.module, state.selected)
     pooled, by_client = None, list[float]()
-    if parts.truth is not None:
-        pooled, by_client = test_error(parts.module, parts.truth, federation.scaling)
+    if truth is not None:
+        pooled, by_client = test_error(parts.module, truth, agreed.scaling)
     classifier = Classifier(
         parts.module.cpu(),
         parts.model_name,
-        tuple(federation.classes),
-        federation.input_shape,
-        federation.test_prior,
-        federation.scaling,
+        tuple(agreed.classes),
+        agreed.input_shape,
+        agreed.test_prior,
+        agreed.scaling,
         temperature=chosen["temperature"],
-        schema=federation.schema,
+        schema=agreed.schema,
     )
     apart = None
-    if parts.truth is not None:
-        apart = calibration_error(classifier.predict_proba(parts.truth.test_inputs), parts.truth.test_labels)
+    if truth is not None:
+        apart = calibration_error(classifier.predict_proba(truth.test_inputs), truth.test_labels)
     run = Run(
         classifier=classifier,
         history=state.history,
@@ -210,14 +214,13 @@ def _finish(parts: Parts, state: State, folder: RunFolder | None) -> Run:
         test_error=pooled,
         test_errors=by_client,
         weights_sha256=tensors_digest(state.weights),
-        labels_used=parts.method.labels_used(federation),
+        labels_used=labels_used,
         calibration_error=apart,
         folder=None if folder is None else folder.path,
     )
     if folder is not None:
         folder.save_classifier(classifier)
-        counts = {"data": _counts(federation)}
-        folder.save_result({**run.summary(), **counts}, seconds=sum(line["seconds"] for line in state.history))
+        folder.save_result({**run.summary(), "data": counts}, seconds=sum(line["seconds"] for line in state.history))
     return run
 
 

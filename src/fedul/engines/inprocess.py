@@ -8,12 +8,12 @@ from __future__ import annotations
 import copy
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import accumulate, chain
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -36,6 +36,11 @@ class Engine(Protocol):
     """Where clients run."""
 
     @property
+    def names(self) -> Sequence[str]:
+        """The clients that can take part in the next round, in a fixed order."""
+        ...
+
+    @property
     def remarks(self) -> Sequence[str]:
         """What a user should know of how they will run, in sentences."""
         ...
@@ -46,6 +51,10 @@ class Engine(Protocol):
 
     def held_out(self, weights: Weights) -> HeldOut:
         """-log Q over all clients' held-out rows."""
+        ...
+
+    def noted(self) -> Mapping[str, Any]:
+        """What else is to be told of the last round, for its line of figures."""
         ...
 
 
@@ -66,6 +75,7 @@ class InProcess:
         self.layout = layout_of(federation, method, module, config)
         self._federation = federation = pooled(federation) if self.layout.stacked else federation
         self._clients = {client.name: client for client in federation.clients}
+        self._names = sorted(self._clients)
         self._tasks: dict[str, Task] = {}
         self._task(federation.clients[0].name)  # what a method refuses, it refuses before the first round
         put_channels_last(module, federation.input_shape)
@@ -81,8 +91,15 @@ class InProcess:
         self._held_out = HeldOutRows(set_task(client, client.held_out, federation) for client in judges)
 
     @property
+    def names(self) -> Sequence[str]:
+        return self._names
+
+    @property
     def remarks(self) -> Sequence[str]:
         return self.layout.remarks
+
+    def noted(self) -> Mapping[str, Any]:
+        return {}
 
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
         generator = torch.random.get_rng_state()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedul.federation import Federation, Scaling, UnlabeledSets
+from fedul.federation import Agreed, Federation, Scaling, UnlabeledSets
 from fedul.inputs import AT_ONCE
 from fedul.methods import augment as augmentation
 from fedul.priors import Matrix
@@ -198,7 +198,7 @@ class Method(ABC):
     """Whether `loss` and `begin_round` take several clients at once, in a dimension in front."""
 
     @abstractmethod
-    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
+    def task(self, client: UnlabeledSets, agreed: Agreed) -> Task:
         """The client's work."""
 
     @abstractmethod

@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedul.federation import Federation, UnlabeledSets, float_type
+from fedul.federation import Agreed, UnlabeledSets, float_type
 from fedul.methods.base import Kept, Method, Predict, Step, Targets, Task, prior_shift, set_means
 from fedul.settings import check, option
 
@@ -40,13 +40,13 @@ class FedLLP(Method):
     def __post_init__(self) -> None:
         check(self)
 
-    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
+    def task(self, client: UnlabeledSets, agreed: Agreed) -> Task:
         device, precision = client.inputs.device, float_type(client.inputs)
         priors = torch.from_numpy(client.priors).to(device, precision)
-        offset = prior_shift(client.class_mix, federation.test_prior).to(device, precision)
+        offset = prior_shift(client.class_mix, agreed.test_prior).to(device, precision)
 
         targets = Targets({"set": client.train.sets.to(device)}, {"priors": priors}, client={"offset": offset})
-        return Task(client.inputs, client.train.index.to(device), targets, federation.scaling)
+        return Task(client.inputs, client.train.index.to(device), targets, agreed.scaling)
 
     def looks(self, directive: Mapping[str, float]) -> bool:
         return self.mean == "full"

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedul.federation import Federation, UnlabeledSets
+from fedul.federation import Agreed, UnlabeledSets
 from fedul.methods.base import Kept, Predict, Step, Targets, Task, statistics_kept
 from fedul.methods.fedllp import FedLLP
 from fedul.settings import option
@@ -34,8 +34,8 @@ class FedLLPVAT(FedLLP):
     norm: float = option(6.0, "Length of the perturbation.", low=0)
     ramp_rounds: int = option(12, "Rounds over which the weight grows to its full size.", low=0)
 
-    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
-        task = super().task(client, federation)
+    def task(self, client: UnlabeledSets, agreed: Agreed) -> Task:
+        task = super().task(client, agreed)
         if not self.weight:
             return task
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedul.federation import Federation, UnlabeledSets, float_type
+from fedul.federation import Agreed, UnlabeledSets, float_type
 from fedul.methods.base import Method, Predict, Step, Targets, Task, cross_entropies, prior_shift, rows_at
 from fedul.settings import check, option
 
@@ -34,12 +34,12 @@ class FedPL(Method):
     def __post_init__(self) -> None:
         check(self)
 
-    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
+    def task(self, client: UnlabeledSets, agreed: Agreed) -> Task:
         device, precision = client.inputs.device, float_type(client.inputs)
         label = torch.from_numpy(client.priors.argmax(axis=1)).to(device)[client.train.sets.to(device)]
         # As for true labels: plain cross-entropy would learn how common each pseudo label is at the client.
-        shares = np.bincount(label.cpu().numpy(), minlength=len(federation.classes)) / len(label)
-        offset = prior_shift(shares, federation.test_prior).to(device, precision)
+        shares = np.bincount(label.cpu().numpy(), minlength=len(agreed.classes)) / len(label)
+        offset = prior_shift(shares, agreed.test_prior).to(device, precision)
 
         def draw(rows: int, generator: torch.Generator) -> Mapping[str, Tensor]:
             return {
@@ -48,7 +48,7 @@ class FedPL(Method):
             }
 
         targets = Targets({"label": label}, client={"offset": offset})
-        return Task(client.inputs, client.train.index.to(device), targets, federation.scaling, draw)
+        return Task(client.inputs, client.train.index.to(device), targets, agreed.scaling, draw)
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         label, offset = step.targets["label"], step.shared["offset"]

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedul.federation import Federation, Rows, Scaling, UnlabeledSets, float_type
+from fedul.federation import Agreed, Rows, Scaling, UnlabeledSets, float_type
 from fedul.inputs import AT_ONCE, gathered
 from fedul.methods.base import Method, Predict, Step, Targets, Task
 from fedul.settings import check, option
@@ -32,8 +32,8 @@ class FedUL(Method):
     def __post_init__(self) -> None:
         check(self)
 
-    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
-        return set_task(client, client.train, federation)
+    def task(self, client: UnlabeledSets, agreed: Agreed) -> Task:
+        return set_task(client, client.train, agreed)
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         return self.scored(predict(step.inputs), step)
@@ -43,10 +43,10 @@ class FedUL(Method):
         return step.mean(LOSSES[self.score](logits, step))
 
 
-def set_task(client: UnlabeledSets, rows: Rows, federation: Federation) -> Task:
+def set_task(client: UnlabeledSets, rows: Rows, agreed: Agreed) -> Task:
     """Some rows of a client with their set as the target; the held-out ones measure any method without a label."""
     device = client.inputs.device
-    transition = Transition(client.priors, client.set_priors, federation.test_prior)
+    transition = Transition(client.priors, client.set_priors, agreed.test_prior)
     transition.to(device, float_type(client.inputs))
     targets = Targets(
         {"set": rows.sets.to(device)},
@@ -54,7 +54,7 @@ def set_task(client: UnlabeledSets, rows: Rows, federation: Federation) -> Task:
         {"marginal": transition.marginal},
         empty={"joint": -math.inf},
     )
-    return Task(client.inputs, rows.index.to(device), targets, federation.scaling)
+    return Task(client.inputs, rows.index.to(device), targets, agreed.scaling)
 
 
 def log_loss(logits: Tensor, step: Step) -> Tensor:

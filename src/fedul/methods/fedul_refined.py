@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedul.errors import InputError
-from fedul.federation import Federation, UnlabeledSets, float_type
+from fedul.federation import Agreed, UnlabeledSets, float_type
 from fedul.methods.base import Kept, Method, Predict, Step, Targets, Task, rows_at, set_means, set_sizes, set_sums
 from fedul.methods.fedul import FedUL, log_loss
 from fedul.settings import check, option
@@ -55,8 +55,8 @@ class FedULRefined(Method):
         if self.latest < self.earliest:
             raise InputError(f"latest: {self.latest} rounds of FedUL at most, but {self.earliest} at least (earliest).")
 
-    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
-        task = FedUL().task(client, federation)
+    def task(self, client: UnlabeledSets, agreed: Agreed) -> Task:
+        task = FedUL().task(client, agreed)
         priors = torch.from_numpy(client.priors).to(client.inputs.device, float_type(client.inputs))
         sets = {**task.targets.sets, "priors": priors}
         return replace(task, targets=replace(task.targets, sets=sets))

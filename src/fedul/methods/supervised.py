@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedul.errors import InputError
-from fedul.federation import Federation, UnlabeledSets, float_type
+from fedul.federation import Agreed, Federation, UnlabeledSets, float_type
 from fedul.methods.base import Method, Predict, Step, Targets, Task, cross_entropies, prior_shift
 from fedul.randomness import numpy_generator
 from fedul.settings import check, option
@@ -34,17 +34,17 @@ class Supervised(Method):
     def __post_init__(self) -> None:
         check(self)
 
-    def task(self, client: UnlabeledSets, federation: Federation) -> Task:
+    def task(self, client: UnlabeledSets, agreed: Agreed) -> Task:
         device = client.inputs.device
         known = self.known(client)
         labels = self._labels(client)[known]
-        mix = np.bincount(labels, minlength=len(federation.classes)) / len(labels)
+        mix = np.bincount(labels, minlength=len(agreed.classes)) / len(labels)
         label = torch.from_numpy(labels).to(device)
-        offset = prior_shift(mix, federation.test_prior).to(device, float_type(client.inputs))
+        offset = prior_shift(mix, agreed.test_prior).to(device, float_type(client.inputs))
 
         index = client.train.index[torch.from_numpy(known)].to(device)
         targets = Targets({"label": label}, client={"offset": offset})
-        return Task(client.inputs, index, targets, federation.scaling)
+        return Task(client.inputs, index, targets, agreed.scaling)
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         logits = predict(step.inputs) + step.shared["offset"]
