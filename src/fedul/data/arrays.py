@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedul.config import OwnDataConfig
+from fedul.data.form import Form
 from fedul.data.npz import read_npz
 from fedul.data.own_sets import ALONE, Names
 from fedul.errors import InputError
 from fedul.federation import Scaling
+from fedul.schema import Schema
 
 REMEDY = "give X (rows, ...), set (rows) and client (rows)"
 
@@ -61,11 +62,15 @@ class Arrays:
     def row(self, number: int) -> str:
         return f"{self.what}, row {number + 1}"
 
-    def inputs(self, train: NDArray[np.bool_], classes: Sequence[str]) -> tuple[torch.Tensor, None, Scaling, list[str]]:
+    def form(self, train: NDArray[np.bool_]) -> Form:
+        scaling = Scaling(1 / 255) if self._rows.dtype == np.uint8 else Scaling()
+        return Form("array", shape=self._rows.shape[1:], scaling=scaling)
+
+    def encoded(self, schema: Schema | None) -> torch.Tensor:
         if self._rows.dtype == np.uint8:
-            return torch.from_numpy(self._rows), None, Scaling(1 / 255), []
+            return torch.from_numpy(self._rows)
         rows = self._rows.astype(np.float32, copy=False)
         if not np.isfinite(rows).all():
             bad = int(np.flatnonzero(~np.isfinite(rows.reshape(len(rows), -1)).all(axis=1))[0])
             raise InputError(f"{self.row(bad)}: has a value that is missing or infinite; fill it or drop the row.")
-        return torch.from_numpy(rows), None, Scaling(), []
+        return torch.from_numpy(rows)

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedul.config import OwnDataConfig
+from fedul.data.form import Form
 from fedul.data.own_sets import Names
 from fedul.errors import InputError
 from fedul.federation import Scaling
+from fedul.schema import Schema
 from fedul.schema.images import ImageSchema
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".dcm")
@@ -49,16 +51,7 @@ class ImageFolder:
     def row(self, number: int) -> str:
         return str(self._files[number])
 
-    def inputs(
-        self, train: NDArray[np.bool_], classes: Sequence[str]
-    ) -> tuple[torch.Tensor, ImageSchema, Scaling, list[str]]:
-        schema = self._schema()
-        pixels = np.empty((len(self._files), *schema.shape), np.uint8)
-        for number, file in enumerate(self._files):
-            pixels[number] = read_image(file, schema)
-        return torch.from_numpy(pixels), schema, Scaling(1 / 255), []
-
-    def _schema(self) -> ImageSchema:
+    def form(self, train: NDArray[np.bool_]) -> Form:
         """In colour if any image is; of the size that was asked for, or that all have."""
         first: tuple[Path, tuple[int, int]] | None = None
         colour = False
@@ -73,7 +66,14 @@ class ImageFolder:
                 )
         assert first is not None
         height, width = (self._size, self._size) if self._size else first[1]
-        return ImageSchema(3 if colour else 1, height, width)
+        return Form("images", shape=(3 if colour else 1, height, width), scaling=Scaling(1 / 255))
+
+    def encoded(self, schema: Schema | None) -> torch.Tensor:
+        assert isinstance(schema, ImageSchema)
+        pixels = np.empty((len(self._files), *schema.shape), np.uint8)
+        for number, file in enumerate(self._files):
+            pixels[number] = read_image(file, schema)
+        return torch.from_numpy(pixels)
 
 
 def image_files(named: Path) -> list[Path]:

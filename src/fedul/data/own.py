@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,41 +11,77 @@ import torch
 
 from fedul.config import OwnDataConfig
 from fedul.data.class_mix import parse_prior
-from fedul.data.own_sets import Collection, class_codes, dealt
+from fedul.data.form import Form, common_form
+from fedul.data.own_sets import Collection, Dealt, class_codes, dealt
 from fedul.data.priors_table import read_priors
 from fedul.errors import InputError
 from fedul.federation import Federation, Rows, UnlabeledSets, held_apart, pooled_mix
+from fedul.inputs import Index
 from fedul.priors import Matrix, validate_test_prior
 from fedul.randomness import numpy_generator
+from fedul.schema import Schema
 from fedul.settings import plain
 from fedul.truth import Labels, Study
 
 
-def load_own(config: OwnDataConfig) -> Study:
-    """The federation that a user's files describe."""
+@dataclass(frozen=True, eq=False)
+class OwnRows:
+    """A user's rows, in their clients and sets, and parted into training and held-out ones; not yet inputs."""
+
+    collection: Collection
+    classes: tuple[str, ...]
+    parts: Sequence[Dealt]
+    splits: Mapping[str, tuple[Index, Index]]  # by client: positions among its rows to train on, and to hold out
+
+    def form(self) -> Form:
+        """What the training rows show of their form."""
+        train = np.zeros(len(self.collection.clients.codes), dtype=bool)
+        for part in self.parts:
+            train[part.rows[self.splits[part.name][0]]] = True
+        return self.collection.form(train)
+
+    def clients(self, schema: Schema | None) -> list[UnlabeledSets]:
+        """The clients, their rows made inputs by a schema that was agreed on."""
+        inputs, found = self.collection.encoded(schema), []
+        for part in self.parts:
+            kept, apart = (
+                Rows(torch.from_numpy(part.rows[at]), torch.from_numpy(part.numbers[at]))
+                for at in self.splits[part.name]
+            )
+            found.append(UnlabeledSets(part.name, inputs, kept, apart, part.priors, part.set_names))
+        return found
+
+
+def own_rows(config: OwnDataConfig, *, name: str | None = None) -> OwnRows:
+    """The rows that a user's files hold. With a name they are a single client's, which is called so."""
     collection = collected(config)
     assert config.priors is not None
     table = read_priors(
         config.priors, unit=config.priors_unit, client_column=config.client_column, set_column=config.set_column
     )
     parts = dealt(collection, table)
-    train = np.zeros(len(collection.clients.codes), dtype=bool)
-    splits = {}
-    for part in parts:
-        generator = numpy_generator(config.seed, "held-out", part.name)
-        splits[part.name] = held_apart(part.numbers, config.validation, generator)
-        train[part.rows[splits[part.name][0]]] = True
-    inputs, schema, scaling, remarks = collection.inputs(train, table.classes)
-    clients, counts = [], {}
-    for part in parts:
-        kept, apart = (
-            Rows(torch.from_numpy(part.rows[at]), torch.from_numpy(part.numbers[at])) for at in splits[part.name]
-        )
-        clients.append(UnlabeledSets(part.name, inputs, kept, apart, part.priors, part.set_names))
-        counts[part.name] = part.sure
-    prior = _test_prior(config.test_prior, table.classes, clients)
-    federation = Federation(clients, table.classes, prior, scaling, schema)
-    return Study(federation, None, plain(config), remarks, counts)
+    if name is not None:
+        if len(parts) > 1:
+            raise InputError(
+                f"{config.data}: has rows of {len(parts)} clients ({', '.join(part.name for part in parts[:3])}, ...), "
+                "but a site is one; give its own rows only, or leave client-column out."
+            )
+        parts = [replace(parts[0], name=name)]
+    splits = {
+        part.name: held_apart(part.numbers, config.validation, numpy_generator(config.seed, "held-out", part.name))
+        for part in parts
+    }
+    return OwnRows(collection, table.classes, parts, splits)
+
+
+def load_own(config: OwnDataConfig) -> Study:
+    """The federation that a user's files describe."""
+    owned = own_rows(config)
+    common = common_form({config.data: owned.form()}, owned.classes)
+    clients = owned.clients(common.schema)
+    prior = _test_prior(config.test_prior, owned.classes, clients)
+    federation = Federation(clients, owned.classes, prior, common.scaling, common.schema)
+    return Study(federation, None, plain(config), common.remarks, {part.name: part.sure for part in owned.parts})
 
 
 def collected(config: OwnDataConfig) -> Collection:

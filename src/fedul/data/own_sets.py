@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedul.data.form import Form
 from fedul.data.priors_table import PriorsTable, SetPriors
 from fedul.errors import InputError
-from fedul.federation import Scaling
 from fedul.priors import Matrix
 from fedul.schema import Schema
 from fedul.truth import Labels
@@ -49,10 +49,12 @@ class Collection(Protocol):
         """Where a row stands, in words."""
         ...
 
-    def inputs(
-        self, train: NDArray[np.bool_], classes: Sequence[str]
-    ) -> tuple[torch.Tensor, Schema | None, Scaling, list[str]]:
-        """The rows as a network sees them, how they became so (learned from the training rows), and remarks."""
+    def form(self, train: NDArray[np.bool_]) -> Form:
+        """What rows look like, as the training rows show it."""
+        ...
+
+    def encoded(self, schema: Schema | None) -> torch.Tensor:
+        """All rows as a network sees them, by a schema that was agreed on."""
         ...
 
 

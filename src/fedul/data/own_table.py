@@ -6,7 +6,6 @@ inputs of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -15,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedul.config import OwnDataConfig
+from fedul.data.form import Form
 from fedul.data.own_sets import ALONE, Codes, Names
 from fedul.data.tables import TableFile, open_table, table_paths
 from fedul.errors import InputError
-from fedul.federation import Scaling
+from fedul.schema import Schema
 from fedul.schema.facts import Facts, facts_of, words_of
-from fedul.schema.learned import schema_of
 from fedul.schema.table import TableSchema
 
 DEFAULT_SET = "set"
@@ -106,9 +105,7 @@ class OwnTable:
             return f"{self._files[0].path}, row {number + 1}"
         return f"{self.what}, row {number + 1} of all"
 
-    def inputs(
-        self, train: NDArray[np.bool_], classes: Sequence[str]
-    ) -> tuple[torch.Tensor, TableSchema, Scaling, list[str]]:
+    def form(self, train: NDArray[np.bool_]) -> Form:
         facts = dict.fromkeys(self._features, Facts())
         first = 0
         for file in self._files:
@@ -116,14 +113,17 @@ class OwnTable:
                 chosen = block.filter(pa.array(train[first : (first := first + len(block))]))
                 for name in self._features:
                     facts[name] += facts_of(chosen.column(name), as_words=name in self._categories)
-        schema, remarks = schema_of(facts, classes)
-        made = np.empty((len(train), *schema.shape), np.float32)
+        return Form("table", facts)
+
+    def encoded(self, schema: Schema | None) -> torch.Tensor:
+        assert isinstance(schema, TableSchema)
+        made = np.empty((len(self.clients.codes), *schema.shape), np.float32)
         first = 0
         for file in self._files:
             for block in file.blocks(schema.names):
                 rows = {name: block.column(name) for name in schema.names}
                 schema.encode(rows, str(file.path), made[first : (first := first + len(block))])
-        return torch.from_numpy(made), schema, Scaling(), remarks
+        return torch.from_numpy(made)
 
 
 class _Coder:

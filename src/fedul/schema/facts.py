@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,8 @@ import pyarrow.compute as pc
 
 MOST_WORDS = 1000
 """Different texts of a column that are counted; one with more is no category."""
+RARE = 5
+"""Rows that a category needs for an input of its own, and to be told to other sites."""
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
@@ -32,6 +35,7 @@ class Facts:
     whole: bool = True  # all numbers are whole
     words: Mapping[str, int] = field(default_factory=dict)  # texts that are no numbers, and how often each is there
     many: bool = False  # more of them than are counted
+    rest: bool = False  # there are further words, each in a few rows only, which are not told
     strange: str = ""  # a type that is neither number nor text
 
     def __add__(self, other: Facts) -> Facts:
@@ -54,8 +58,50 @@ class Facts:
             whole=self.whole and other.whole,
             words={} if many else words,
             many=many,
+            rest=self.rest or other.rest,
             strange=self.strange or other.strange,
         )
+
+    def shown(self) -> Facts:
+        """What may be shown to others: no value that only a few rows have, and no extreme one.
+
+        In place of the lowest and highest number stand those one deviation from the mean: all that anyone asks of
+        them is whether they differ.
+        """
+        told = {word: count for word, count in self.words.items() if count >= RARE}
+        many = self.many or like_identifiers(self)
+        reach = self.deviation
+        return replace(
+            self,
+            low=self.mean - reach if self.numbers else self.low,
+            high=self.mean + reach if self.numbers else self.high,
+            words={} if many else told,
+            many=many,
+            rest=self.rest or len(told) < len(self.words),
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        ends = {
+            name: value if math.isfinite(value) else None for name, value in (("low", self.low), ("high", self.high))
+        }
+        return {**vars(self), **ends, "words": dict(self.words)}
+
+    @classmethod
+    def from_plain(cls, stored: Mapping[str, Any]) -> Facts:
+        """What `plain` gave; a ValueError says what is wrong with it."""
+        values = dict(stored)
+        low, high = values.pop("low"), values.pop("high")
+        found = cls(
+            **values, low=math.inf if low is None else float(low), high=-math.inf if high is None else float(high)
+        )
+        counts = [found.rows, found.missing, found.numbers, *found.words.values()]
+        moments = [found.mean, found.squares]
+        if not all(type(count) is int and count >= 0 for count in counts) or len(found.words) > MOST_WORDS:
+            raise ValueError("counts of a column that are no counts")
+        if not all(isinstance(each, int | float) and math.isfinite(each) for each in moments) or found.squares < 0:
+            raise ValueError("moments of a column that are not finite")
+        return found
 
     @property
     def present(self) -> int:
@@ -64,6 +110,11 @@ class Facts:
     @property
     def deviation(self) -> float:
         return math.sqrt(self.squares / self.numbers) if self.numbers else 0.0
+
+
+def like_identifiers(about: Facts) -> bool:
+    """Whether nearly every row has a value of its own, as names and identifiers do."""
+    return about.many or len(about.words) + about.numbers > max(about.present / 2, 10)
 
 
 def facts_of(values: pa.Array, *, as_words: bool = False) -> Facts:

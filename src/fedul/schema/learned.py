@@ -6,13 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 
 from fedul.errors import InputError
-from fedul.schema.facts import Facts
+from fedul.schema.facts import RARE, Facts, like_identifiers
 from fedul.schema.table import NO, YES, Boolean, Category, Column, Number, TableSchema
 
 MOST_CATEGORIES = 50
 """Categories of a column that have an input of their own; the rarer ones share one."""
-RARE = 5
-"""Rows that a category needs for an input of its own."""
 LABEL_NAMES = {"label", "class", "target", "diagnosis", "outcome", "y", "truth"}
 IDENTIFIER_NAMES = {"id", "uuid", "guid", "key", "index", "mrn", "ssn", "name", "row"}
 
@@ -64,7 +62,7 @@ def _column(name: str, about: Facts, classes: set[str]) -> tuple[Column | None, 
         if yes in (0, about.present) and not missing:
             return None, "has one value only, and is left out."
         return Boolean(name, yes / about.present, missing), ""
-    if about.many or len(about.words) + about.numbers > max(about.present / 2, 10):
+    if like_identifiers(about):
         return None, "is different in nearly every row, as names and identifiers are, and is left out."
     return _category(name, about, missing=missing)
 
@@ -81,8 +79,9 @@ def _number(name: str, about: Facts, *, missing: bool) -> tuple[Column | None, s
 
 
 def _category(name: str, about: Facts, *, missing: bool) -> tuple[Column | None, str]:
-    if len(about.words) == 1 and not missing and not about.numbers:
+    if len(about.words) <= 1 and not missing and not about.numbers and not about.rest:
         return None, "has one value only, and is left out."
     often = sorted(about.words, key=lambda word: (-about.words[word], word))[:MOST_CATEGORIES]
     kept = tuple(sorted(word for word in often if about.words[word] >= RARE)) or tuple(often[:1])
-    return Category(name, kept, len(kept) < len(about.words) or about.numbers > 0, missing), ""
+    others = about.rest or len(kept) < len(about.words) or about.numbers > 0
+    return Category(name, kept, others, missing), ""
