@@ -5,13 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo federation test lint format bench clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.run ## Train on handwritten digits across five clients without one label (a minute)
 	$(BIN)/fedul demo
+
+federation: $(VENV)/.flower ## Train on the digits across five sites on this machine, over Flower (two minutes)
+	$(BIN)/fedul federation demo
 
 test: $(VENV)/.dev ## Run all checks: lint, types, import rule, tests (a few minutes)
 	$(MAKE) --no-print-directory lint
@@ -45,9 +48,13 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
+$(VENV)/.flower: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[flower]'
+	@touch $@ $(VENV)/.run
+
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	@touch $@ $(VENV)/.run
+	@touch $@ $(VENV)/.run $(VENV)/.flower
 
 # Other simulators pin what they need, so they have an environment of their own.
 $(BENCH)/.ready: pyproject.toml | $(BIN)/python

@@ -175,6 +175,49 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class CoordinatorConfig:
+    """What the coordinator of a run on real sites decides, beside how the classifier is trained."""
+
+    out: str = option("", "Run folder, on the coordinator's machine (an absolute path).")
+    resume: bool = option(False, "Go on with the run in out, or start it.")
+    classes: tuple[str, ...] = option(
+        (), "The classes, separated by commas; every site's priors name just these.", parse=names
+    )
+    test_prior: str = option(
+        "uniform", "Class mix of the population that the classifier is for: uniform, or 'A=0.1,B=0.9'."
+    )
+    sites: int = option(2, "Sites to wait for before the first round.", low=1)
+    min_sites: int = option(2, "Updates without which a round is repeated.", low=1)
+    start_seconds: float = option(600.0, "How long to wait for the sites before the first round.", above=0)
+    round_seconds: float = option(600.0, "Time limit for the answers to a message; who is late is left out.", above=0)
+    attempts: int = option(3, "How often a round is tried before the run ends with an error.", low=1)
+
+    def __post_init__(self) -> None:
+        check(self)
+        if not os.path.isabs(self.out):
+            raise InputError(
+                f"out: '{self.out}' must be an absolute path: Flower starts the coordinator where it likes."
+            )
+        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+            raise InputError("classes: give at least two, each once, separated by commas.")
+        if self.min_sites > self.sites:
+            raise InputError(f"min-sites: {self.min_sites} of {self.sites} sites cannot be had.")
+
+
+@dataclass(frozen=True)
+class SiteConfig:
+    """What a site decides for itself; its file also has a part [data], with the options of `fedul train`."""
+
+    name: str = option("", "The name of the site, as the coordinator sees it.")
+    state: str = option("state", "Folder for what is kept here between rounds; it holds the rows as inputs.")
+    min_rows: int = option(20, "With fewer training rows the site does not take part.", low=1)
+    max_message_mb: int = option(1024, "The largest message that is read, in MB.", low=1)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
 class CompareConfig:
     """What `fedul compare` compares, and where it goes."""
 

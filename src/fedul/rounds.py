@@ -72,34 +72,65 @@ def run_rounds(
     for line in state.history:
         reporter.round(line, config.rounds)
     written = time.monotonic()
+    ahead: State | None = None  # a round that is trained, and not judged yet
     while state.round < config.rounds:
-        state = _next_round(parts, config, state)
+        ahead = ahead or _trained(parts, config, state)
+        further = None
+        if parts.engine.judges_along and not parts.method.coordinates and ahead.round < config.rounds:
+            further = _trained(parts, config, ahead, judge=True)
+        state = _judged(parts, config, state, ahead)
+        ahead = None if further is None else _after(state, further)
         reporter.round(state.history[-1], config.rounds)
         every, last = config.checkpoint_every, state.round == config.rounds
         due = state.round % every == 0 if every else time.monotonic() - written > CHECKPOINT_SECONDS
         if folder is not None and (due or last):
-            folder.save_state(replace(state, kept=parts.store.versions()))
+            folder.save_state(replace(state, kept=parts.store.versions(state.round)))
             parts.store.checkpointed(state.round)
             written = time.monotonic()
     return state
 
 
-def _next_round(parts: Parts, config: TrainConfig, state: State) -> State:
-    number = state.round + 1
-    names = parts.engine.names
+def _trained(parts: Parts, config: TrainConfig, state: State, *, judge: bool = False) -> State:
+    """The next round, of which nobody knows yet how good it is; along the way clients may judge the one before."""
+    number, names = state.round + 1, parts.engine.names
     started = time.monotonic()
     algorithm, server = parts.algorithm, dict(state.server)
     directive = parts.method.coordinate(state.history)
-    broadcast = Broadcast(number, dict(state.weights), algorithm.sent(server), directive)
+    judged = dict(state.averaged) if judge else {}
+    broadcast = Broadcast(number, dict(state.weights), algorithm.sent(server), directive, judged)
     updates = _Watched(parts.engine.train(broadcast, _participants(names, number, config)))
     weights, server = algorithm.aggregate(dict(state.weights), server, updates, len(names))
     averaged = running_mean(dict(state.averaged), weights, number, config.averaging)
     line: dict[str, Any] = {"round": number, "loss": updates.mean_loss(), "clients": updates.clients, **directive}
+    line |= parts.engine.noted()
+    line["seconds"] = round(time.monotonic() - started, 4)
+    return replace(
+        state, round=number, weights=weights, server=server, averaged=averaged, history=[*state.history, line]
+    )
+
+
+def _after(state: State, further: State) -> State:
+    """The further round, now that the one before it is judged."""
+    return replace(
+        state,
+        round=further.round,
+        weights=further.weights,
+        server=further.server,
+        averaged=further.averaged,
+        history=[*state.history, further.history[-1]],
+    )
+
+
+def _judged(parts: Parts, config: TrainConfig, before: State, trained: State) -> State:
+    """The round that was trained after `before`, with how good it is and whether it is the one to deliver."""
+    number, averaged = trained.round, dict(trained.averaged)
+    started = time.monotonic()
+    line = dict(trained.history[-1])
     held_out = parts.engine.held_out(averaged)
     line["held_out_loss"] = held_out.loss
     line["temperature"] = held_out.temperature
     # Without held-out rows nothing but the weights themselves tells what the last step did.
-    finite = all(bool(weights[name].isfinite().all()) for name, _ in parts.module.named_parameters())
+    finite = all(bool(trained.weights[name].isfinite().all()) for name, _ in parts.module.named_parameters())
     if not finite or not math.isfinite(line["loss"]) or not math.isfinite(held_out.loss or 0.0):
         raise FedulError(
             f"the loss is no longer finite in round {number}; use a smaller learning rate, "
@@ -111,11 +142,8 @@ def _next_round(parts: Parts, config: TrainConfig, state: State) -> State:
             line["validation_error"] = validation_error(parts.module, study.federation, study.truth)
         if config.evaluate_every and number % config.evaluate_every == 0:
             line["test_error"], _ = test_error(parts.module, study.truth, parts.agreed.scaling)
-    line |= parts.engine.noted()
-    line["seconds"] = round(time.monotonic() - started, 4)
-    state = replace(
-        state, round=number, weights=weights, server=server, averaged=averaged, history=[*state.history, line]
-    )
+    line["seconds"] = round(line["seconds"] + time.monotonic() - started, 4)
+    state = replace(_after(before, trained), history=[*before.history, line])
     return _selected(state, line, held_out.standard_error, config.select)
 
 

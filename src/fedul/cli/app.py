@@ -18,6 +18,7 @@ from fedul.cli import (
     evaluate,
     example,
     export,
+    federation,
     listing,
     predict,
     report,
@@ -56,6 +57,7 @@ app.command("reproduce", epilog="Example:  fedul reproduce table1 --only 'data=m
 app.command("methods")(listing.methods)
 app.command("algorithms")(listing.algorithms)
 app.add_typer(datasets.app, name="datasets")
+app.add_typer(federation.app, name="federation")
 
 
 def _version(value: bool) -> None:

@@ -36,6 +36,11 @@ class Engine(Protocol):
     """Where clients run."""
 
     @property
+    def judges_along(self) -> bool:
+        """Whether asking clients is dear, so that a round is judged by those that train the next one."""
+        ...
+
+    @property
     def names(self) -> Sequence[str]:
         """The clients that can take part in the next round, in a fixed order."""
         ...
@@ -60,6 +65,8 @@ class Engine(Protocol):
 
 class InProcess:
     """Runs clients in this process."""
+
+    judges_along = False
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ class Broadcast:
     weights: Weights
     sent: Weights = field(default_factory=dict)  # from the algorithm
     directive: Mapping[str, float] = field(default_factory=dict)  # from the method
+    judged: Weights = field(default_factory=dict)  # what held-out rows are to judge along the way; empty: nothing
 
 
 @dataclass(frozen=True, eq=False)

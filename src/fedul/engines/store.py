@@ -38,12 +38,12 @@ class ClientStore(Protocol):
         """
         ...
 
-    def versions(self) -> Mapping[str, int]:
-        """Of which round is what is kept, by a key for each client that keeps something."""
+    def versions(self, round_number: int) -> Mapping[str, int]:
+        """Of which round is what was kept after this one, by a key for each client that keeps something."""
         ...
 
-    def checkpointed(self, round_number: int) -> None:
-        """The run will not go back behind this round."""
+    def checkpointed(self, *round_numbers: int) -> None:
+        """The run may go on from any of these rounds, and from none before them."""
         ...
 
 
@@ -63,10 +63,10 @@ class InMemory:
     def rewind(self, round_number: int, versions: Mapping[str, int] | None = None) -> None:
         self._kept.clear()
 
-    def versions(self) -> Mapping[str, int]:
+    def versions(self, round_number: int) -> Mapping[str, int]:
         return {}
 
-    def checkpointed(self, round_number: int) -> None:
+    def checkpointed(self, *round_numbers: int) -> None:
         pass
 
 
@@ -74,11 +74,12 @@ class OnDisk:
     """Keeps it in a folder, a file a client and round."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._safe = folder, 0
+        self._folder = folder
+        self._safe: tuple[int, ...] = (0,)
         self._rounds: dict[str, list[int]] = {}
 
     def rewind(self, round_number: int, versions: Mapping[str, int] | None = None) -> None:
-        self._safe = round_number
+        self._safe = (round_number,)
         self._rounds.clear()
         for file in self._folder.glob("*@*.safetensors"):
             key, _, number = file.stem.partition("@")
@@ -93,8 +94,9 @@ class OnDisk:
                     "restore a copy, or start the run anew in another --out."
                 )
 
-    def versions(self) -> Mapping[str, int]:
-        return {key: max(rounds) for key, rounds in self._rounds.items()}
+    def versions(self, round_number: int) -> Mapping[str, int]:
+        known = {key: [number for number in rounds if number <= round_number] for key, rounds in self._rounds.items()}
+        return {key: max(rounds) for key, rounds in known.items() if rounds}
 
     def read(self, client: str) -> Kept:
         key = _key(client)
@@ -112,14 +114,13 @@ class OnDisk:
         key = _key(client)
         write_tensors(self._file(key, round_number), kept, {"client": client})
         before = self._rounds.get(key, [])
-        needed = max((number for number in before if number <= self._safe), default=None)
-        for number in before:
-            if number not in (needed, round_number):
-                _delete(self._file(key, number))
-        self._rounds[key] = [number for number in (needed, round_number) if number is not None]
+        needed = {max((number for number in before if number <= safe), default=round_number) for safe in self._safe}
+        for number in {*before} - needed - {round_number}:
+            _delete(self._file(key, number))
+        self._rounds[key] = sorted(needed | {round_number})
 
-    def checkpointed(self, round_number: int) -> None:
-        self._safe = round_number
+    def checkpointed(self, *round_numbers: int) -> None:
+        self._safe = round_numbers
 
     def _file(self, key: str, number: int) -> Path:
         return self._folder / f"{key}@{number}.safetensors"

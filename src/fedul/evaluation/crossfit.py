@@ -16,7 +16,7 @@ from torch import Tensor
 from fedul.classifier import Classifier
 from fedul.errors import InputError
 from fedul.evaluation.judged import Judged, JudgedClient, are_class_shares
-from fedul.federation import Federation, Rows, Scaling, UnlabeledSets
+from fedul.federation import Agreed, Federation, Rows, Scaling, UnlabeledSets
 from fedul.inputs import Index, gathered
 from fedul.priors import Matrix
 from fedul.randomness import numpy_generator
@@ -58,6 +58,15 @@ def cross_fit(
             part.judge(classifier, fold_of[part.ids] == fold)
     axes = _principal_axes(parts, federation.scaling, numpy_generator(seed, "features"))
     return Judged([part.result(federation.scaling, axes) for part in parts], federation.classes, federation.test_prior)
+
+
+def held_out_judged(client: UnlabeledSets, agreed: Agreed, classifier: Classifier) -> Judged:
+    """The held-out rows of one client, as the classifier itself judges them."""
+    numbers = np.unique(client.held_out.index.numpy(), return_inverse=True)[1]
+    part = _Part(client, client.held_out, numbers, np.zeros((len(numbers), len(agreed.classes))))
+    part.judge(classifier, np.ones(len(numbers), dtype=bool))
+    axes = _principal_axes([part], agreed.scaling, numpy_generator(0, "features"))
+    return Judged([part.result(agreed.scaling, axes)], agreed.classes, agreed.test_prior)
 
 
 @dataclass(frozen=True, eq=False)

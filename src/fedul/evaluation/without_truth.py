@@ -92,7 +92,7 @@ class Estimate:
         value, variance = _together(soft, model**2, solved, prior @ self.right_covariance @ prior)
         variance += (FOLDS * (1 - value)) ** 2
         drawn = (value * (1 - value)).clip(0.25 / self.rows) / self.rows  # the rows are a sample of the population
-        return _figure(value, variance + drawn + prior @ self.prior_covariance @ prior, OTHERS, 0.5 / self.rows)
+        return figure(value, variance + drawn + prior @ self.prior_covariance @ prior, self.rows)
 
     @property
     def width_with_labels(self) -> float:
@@ -242,6 +242,11 @@ def _together(first: Any, first_variance: Any, second: Any, second_variance: Any
     first_variance, second_variance = np.maximum(first_variance, 1e-12), np.maximum(second_variance, 1e-12)
     share = first_variance / (first_variance + second_variance)
     return first + share * (second - first), share * second_variance
+
+
+def figure(accuracy: float, variance: float, rows: int) -> Figure:
+    """An accuracy that so many rows were judged for, with its intervals."""
+    return _figure(accuracy, variance, OTHERS, 0.5 / rows)
 
 
 def _figure(value: float, variance: float, others: float, least: float) -> Figure:

@@ -197,6 +197,9 @@ class Method(ABC):
     at_once: ClassVar[bool] = False
     """Whether `loss` and `begin_round` take several clients at once, in a dimension in front."""
 
+    coordinates: ClassVar[bool] = False
+    """Whether what `coordinate` says depends on how the rounds before were judged."""
+
     @abstractmethod
     def task(self, client: UnlabeledSets, agreed: Agreed) -> Task:
         """The client's work."""

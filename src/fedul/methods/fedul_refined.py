@@ -49,6 +49,7 @@ class FedULRefined(Method):
     score: str = option("log", "Score of the predicted set, as --loss.", choices=("log", "brier", "authors"))
 
     at_once: ClassVar[bool] = True
+    coordinates: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check(self)

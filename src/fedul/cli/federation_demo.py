@@ -1,0 +1,84 @@
+"""The digits across sites on this machine: what `make federation` shows."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from fedul.cli import show
+from fedul.data.study import load
+from fedul.engines.flower.loopback import Loopback, loopback
+from fedul.errors import WorldError
+from fedul.runs import RunFolder
+
+SITE = """\
+name = "{name}"
+state = "state"
+
+[data]
+data = "digits"
+clients = {sites}
+"""
+POLL_SECONDS = 0.5
+
+
+def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, json: bool) -> None:
+    """Starts everything, shows how the run goes and what it came to, and ends everything."""
+    study = load("digits", clients=sites)
+    run = RunFolder(folder / "run")
+    settings = {
+        "out": str(run.path),
+        "classes": ",".join(study.federation.classes),
+        "sites": sites,
+        "rounds": rounds,
+        "algorithm": algorithm,
+        "model": "mlp",
+    }
+    started = time.monotonic()
+    with show.Rounds(f"{sites} sites") as reporter, loopback(folder / "federation", settings) as made:
+        show.err.print(f"starting a SuperLink and {sites} sites on loopback, with TLS and a key each (a minute)")
+        made.start_coordinator()
+        for client in study.federation.clients:
+            made.register(client.name)
+            made.start_site(client.name, SITE.format(name=client.name, sites=sites))
+        _watch(made, run, made.run({}), rounds, reporter)
+    assert study.truth is not None
+    labels, classifier = study.truth.test_labels, run.load_classifier()
+    names = classifier.predict(study.truth.test_inputs)
+    error = float((names != [study.federation.classes[k] for k in labels]).mean())
+    result = {"run": str(run.path), "test_error": error, "seconds": round(time.monotonic() - started, 1)}
+    if json:
+        show.print_json({**result, "rounds": run.history()})
+        return
+    table = Table()
+    for heading in ("round", "sites", "loss", "held-out", "seconds", "KB sent", "KB received"):
+        table.add_column(heading, justify="right")
+    for line in run.history():
+        traffic = [f"{line[name] / 1024:,.0f}" for name in ("bytes_sent", "bytes_received")]
+        losses = [f"{line[name]:.3f}" for name in ("loss", "held_out_loss")]
+        table.add_row(str(line["round"]), str(line["clients"]), *losses, f"{line['seconds']:.1f}", *traffic)
+    show.out.print(table)
+    show.out.print(f"test error [bold]{error:.2%}[/], without one label; all processes are ended")
+    show.out.print(f"run folder [bold]{escape(str(run.path))}[/], logs beside it", soft_wrap=True)
+
+
+def _watch(made: Loopback, run: RunFolder, number: int, rounds: int, reporter: show.Rounds) -> None:
+    """Shows every round as it ends, until the run does."""
+    shown = asked = 0
+    while run.result() is None:
+        time.sleep(POLL_SECONDS)
+        lines = run.history() if (run.path / "metrics.jsonl").exists() else []
+        for line in lines[shown:]:
+            reporter.round(line, rounds)
+            for site, reason in line.get("troubles", {}).items():
+                reporter.warn(f"round {line['round']}: {site}: {reason}")
+        shown = len(lines)
+        asked += 1
+        if asked % 20 == 0 and (status := made.status(number)).startswith("finished") and run.result() is None:
+            said = [line for line in made.log("superlink").splitlines() if "fedul:" in line]
+            raise WorldError(f"the run ended ({status}); {said[-1] if said else made.log('superlink')[-300:]}")
+    while not made.status(number).startswith("finished"):  # sites may still be asked what they think of the result
+        time.sleep(POLL_SECONDS)

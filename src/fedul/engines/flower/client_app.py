@@ -1,0 +1,52 @@
+"""The site's side for Flower: every question is answered by `fedul.engines.flower.site`, with the site's own data.
+
+A problem is answered with a sentence. Paths are taken out of it: they are the site's own business, and in its log.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fedul.engines.flower.letters import Letter, Unreadable, opened, packed
+from fedul.engines.flower.own import Own
+from fedul.engines.flower.site import ANSWERS, answered
+from fedul.errors import FedulError
+
+app = ClientApp()
+
+
+def _answer(kind: str, message: Message, context: Context) -> Message:
+    try:
+        settings = context.node_config.get("config")
+        if not isinstance(settings, str):
+            raise FedulError("the site's node configuration names no settings file (--node-config 'config=\"FILE\"').")
+        own = Own.read(settings)
+        letter = answered(kind, own, opened(message.content, own.config.max_message_mb * 2**20))
+    except (FedulError, Unreadable) as problem:
+        logging.getLogger("flwr").error("fedul: %s", problem)
+        letter = Letter({"problem": without_paths(str(problem))})
+    return Message(packed(letter), reply_to=message)
+
+
+def without_paths(sentence: str) -> str:
+    """The sentence with the folders of file names left out.
+
+    >>> without_paths("/srv/north/patients.csv, row 3: names no set; fill it, or drop the row.")
+    'patients.csv, row 3: names no set; fill it, or drop the row.'
+    """
+    return re.sub(r"(?:[A-Za-z]:)?(?:[/\\\\][^/\\\\,;:'\"]+)*[/\\\\](?=[^/\\\\\\s])", "", sentence)
+
+
+def _handler(kind: str):  # type: ignore[no-untyped-def]
+    def handle(message: Message, context: Context) -> Message:
+        return _answer(kind, message, context)
+
+    return handle
+
+
+for _kind in ANSWERS:
+    app.query(_kind)(_handler(_kind))

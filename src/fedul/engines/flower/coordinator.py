@@ -1,0 +1,140 @@
+"""A run on real sites, from the coordinator's settings to the same folder that a run in process leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedul import __version__, models
+from fedul.algorithms import make_algorithm
+from fedul.config import CoordinatorConfig, TrainConfig
+from fedul.data.class_mix import parse_prior
+from fedul.engines.flower.agreement import Agreement
+from fedul.engines.flower.engine import AtSites, OnFlower
+from fedul.engines.flower.letters import grouped
+from fedul.engines.flower.members import Members
+from fedul.engines.flower.opinion import together
+from fedul.engines.flower.post import Post
+from fedul.errors import InputError, WorldError
+from fedul.files import read_json, write_json
+from fedul.methods import make_method
+from fedul.models.weights import weights_of
+from fedul.priors import Matrix, validate_test_prior
+from fedul.rounds import Parts, run_rounds
+from fedul.runs import RunFolder
+from fedul.settings import make, plain, underscored
+from fedul.training import Run, finish
+
+
+class Spoken:
+    """Tells how a run goes, a line at a time; Flower carries it to whoever watches ('flwr run --stream')."""
+
+    def warn(self, sentence: str) -> None:
+        print(f"fedul: {sentence}", file=sys.stderr, flush=True)
+
+    def round(self, figures: Mapping[str, Any], rounds: int) -> None:
+        held_out = figures.get("held_out_loss")
+        told = f"round {figures['round']}/{rounds}  loss {figures['loss']:.4f}  sites {figures['clients']}"
+        told += "" if held_out is None else f"  held-out {held_out:.4f}"
+        told += f"  {figures['seconds']:.1f} s"
+        for site, reason in figures.get("troubles", {}).items():
+            told += f"\n  {site}: {reason}"
+        print(f"fedul: {told}", file=sys.stderr, flush=True)
+
+
+def coordinate(post: Post, settings: Mapping[str, Any]) -> Run:
+    """Runs a federation of sites to its end."""
+    config, training = read_settings(settings)
+    folder, reporter, store = RunFolder(config.out), Spoken(), AtSites()
+    test_prior = validate_test_prior(
+        parse_prior(config.test_prior, config.classes, where="test-prior"), config.classes, where="test-prior"
+    )
+    name, agreed = _begun(folder, config, test_prior) or (secrets.token_hex(8), None)
+    members = Members(post, config, training, name, reporter, agreed, config.sites)
+    agreed = agreed or members.agree(test_prior)
+    members.training = training = replace(training, model=models.resolve(training.model, agreed.input_shape))
+    module = models.build(training.model, agreed.input_shape, len(agreed.classes), training.seed)
+    if training.start_weights:
+        models.load_start_weights(module, training.start_weights)
+    method = make_method(training.method, training.method_option, None, training.seed, training.loss)
+    algorithm = make_algorithm(training.algorithm, training.algorithm_option)
+    members.let_in(members.wanted, config.start_seconds)
+    if (count := len(members.by_name)) < config.min_sites:
+        raise WorldError(f"{count} sites can take part, and {config.min_sites} are needed (min-sites).")
+    engine = OnFlower(members, module, config, store)
+    parts = Parts(agreed, None, module, training.model, method, algorithm, engine, store)
+    for sentence in [*method.remarks(training.rounds), *algorithm.remarks(weights_of(module), count)]:
+        reporter.warn(sentence)
+    if not any(member.alone for member in members.by_name.values()):
+        reporter.warn("no site's priors tell all classes apart by themselves; nobody can see whether all together do.")
+    with folder.opened(_record(agreed, training), resume=config.resume) as state:
+        write_json(folder.path / AGREEMENT, {"run": name, **agreed.plain()})
+        last = run_rounds(parts, training, state, folder, reporter)
+        run = finish(parts, last, folder, _counts(members), 0)
+        _evaluate(engine, run, folder)
+    return run
+
+
+AGREEMENT = "agreement.json"
+
+
+def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, TrainConfig]:
+    """The coordinator's settings and how to train, from one table of both."""
+    values = {name: value for name, value in underscored(settings).items() if value != ""}
+    own = {f.name for f in fields(CoordinatorConfig)}
+    config = make(CoordinatorConfig, {name: value for name, value in values.items() if name in own}, what="setting")
+    training = make(TrainConfig, {name: value for name, value in values.items() if name not in own}, what="setting")
+    if training.method == "supervised" or training.select == "validation-error":
+        raise InputError("sites have no labels; use a method and a way to select that need none.")
+    if ":" in training.model:
+        raise InputError(f"model '{training.model}': sites take models by name only ({', '.join(models.MODELS)}).")
+    # Every round is kept: sites answer within seconds at best, and what they keep rests on the last checkpoint.
+    return config, replace(training, checkpoint_every=1, device="cpu")
+
+
+def _begun(folder: RunFolder, config: CoordinatorConfig, test_prior: Matrix) -> tuple[str, Agreement] | None:
+    """The name that sites know the run by, and what was agreed on when it began; None for a new one."""
+    file = folder.path / AGREEMENT
+    if not config.resume or not file.exists():
+        return None
+    try:
+        stored = read_json(file)
+        name, agreed = str(stored["run"]), Agreement.from_plain(stored)
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{file}: damaged; restore a copy of it, or start the run anew in another out.") from None
+    if tuple(agreed.classes) != config.classes or not (agreed.test_prior == test_prior).all():
+        raise InputError(f"{folder.path}: holds a run with other classes or another test prior; choose another out.")
+    return name, agreed
+
+
+def _record(agreed: Agreement, training: TrainConfig) -> dict[str, Any]:
+    """Everything on the coordinator's side that makes the run what it is."""
+    told = json.dumps(agreed.plain(), sort_keys=True)
+    return {
+        "software": {"fedul": __version__, "torch": torch.__version__},
+        "data": {},  # it is the sites', and is named nowhere here
+        "data_fingerprint": hashlib.sha256(told.encode()).hexdigest(),
+        "training": plain(training),
+    }
+
+
+def _counts(members: Members) -> dict[str, int]:
+    sites = members.by_name.values()
+    counts = {name: sum(getattr(site, name) for site in sites) for name in ("sets", "rows", "held_out_rows")}
+    return {"clients": len(members.by_name), **counts}
+
+
+def _evaluate(engine: OnFlower, run: Run, folder: RunFolder) -> None:
+    """Accuracy without labels, from what sites say of the delivered classifier."""
+    weights = grouped(weights=weights_of(run.classifier.module))
+    answers = engine.asked_all("evaluate", {"temperature": run.classifier.temperature}, weights)
+    if found := together({name: answer.notes for name, answer in answers.items()}):
+        write_json(Path(folder.path) / "evaluation.json", found)

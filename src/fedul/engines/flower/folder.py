@@ -1,0 +1,65 @@
+"""The small folder that `flwr run` needs: settings of coordinator and site, and the commands that both type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fedul import __version__
+from fedul.config import CoordinatorConfig, TrainConfig
+from fedul.errors import InputError
+from fedul.files import write_bytes
+
+PACKAGE = "federation"
+APP = "from fedul.engines.flower import {side}_app\n\napp = {side}_app.app\n"
+LEFT_OUT = {"checkpoint_every", "evaluate_every", "device", "engine_mode", "workers", "start_weights"}
+"""Settings that mean nothing across sites."""
+
+
+def new_folder(folder: Path, settings: Mapping[str, Any]) -> list[Path]:
+    """Writes the folder; the files that it consists of."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: is there already and not empty; choose another folder.")
+    texts = {
+        "pyproject.toml": _project(folder.resolve().name, settings),
+        f"{PACKAGE}/__init__.py": "",
+        f"{PACKAGE}/server_app.py": APP.format(side="server"),
+        f"{PACKAGE}/client_app.py": APP.format(side="client"),
+        "site.toml": _template("site.toml"),
+        "README.md": _template("README.md"),
+        ".gitignore": "*.key\nstate/\nruns/\n",
+    }
+    for name, text in texts.items():
+        write_bytes(folder / name, text.encode())
+    return [folder / name for name in texts if not name.startswith(".")]
+
+
+def _project(name: str, given: Mapping[str, Any]) -> str:
+    """What Flower reads: the app, and every setting of a run with its meaning and its default."""
+    lines = []
+    for kind, title in ((CoordinatorConfig, "the run"), (TrainConfig, "the training")):
+        lines += ["", f"# {title[0].upper()}{title[1:]}."]
+        for each in fields(kind):
+            if each.name in LEFT_OUT:
+                continue
+            value = _toml(given.get(each.name, each.default))
+            lines += [f"# {each.metadata['help']}", f"{each.name.replace('_', '-')} = {value}"]
+    safe = "".join(c if c.isalnum() or c == "-" else "-" for c in name.lower()).strip("-") or "federation"
+    return _template("project.toml").format(name=safe[:32], version=__version__, settings="\n".join(lines))
+
+
+def _toml(value: Any) -> str:
+    """As TOML has it; what is not set is an empty text, since Flower lets nobody set what is not there."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = ",".join(map(str, value))
+    if isinstance(value, Mapping) or value is None:
+        value = ""
+    return json.dumps(value)
+
+
+def _template(name: str) -> str:
+    return (files("fedul.engines.flower") / "template" / name).read_text(encoding="utf-8")

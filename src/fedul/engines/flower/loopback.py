@@ -1,0 +1,183 @@
+"""A whole federation on this machine: a SuperLink and sites on loopback, with TLS and keys, for trials and tests.
+
+Everything that is started here is ended here, by its process, also when something goes wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from fedul.engines.flower.folder import new_folder
+from fedul.engines.flower.keys import make_certificates, make_site_key
+from fedul.errors import WorldError
+from fedul.files import write_bytes
+
+HOST = "127.0.0.1"
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+"""Flower reports nothing to its makers, asks for no newer version and installs nothing."""
+QUICK = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+"""How often Flower looks for work, in seconds; on one machine nobody minds."""
+
+
+class Loopback:
+    """A federation in a folder: its app, keys, settings and logs, and the processes that were started for it."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.app = folder / "app"
+        new_folder(self.app, settings)
+        make_certificates(folder / "keys", [HOST, "localhost"])
+        self.port = free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        connection = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{HOST}:{self.port}"\n'
+        connection += f"root-certificates = {json.dumps(str(folder / 'keys' / 'ca.pem'))}\n"
+        write_bytes(folder / "flwr" / "config.toml", connection.encode())
+
+    def start_coordinator(self) -> None:
+        """A SuperLink that takes registered sites only."""
+        keys = self.folder / "keys"
+        self._start(
+            "superlink",
+            *("flower-superlink", "--host", HOST, "--port", str(self.port), "--enable-supernode-auth"),
+            "--disable-runtime-dependency-installation",
+            *("--ssl-ca-certfile", str(keys / "ca.pem"), "--ssl-certfile", str(keys / "server.pem")),
+            *("--ssl-keyfile", str(keys / "server.key")),
+        )
+        self._until(lambda: _answers(self.port), "the SuperLink does not answer", "superlink", 60)
+
+    def register(self, site: str) -> None:
+        """Makes a key for a site and lets it in."""
+        make_site_key(self.folder / "keys", site)
+        self.flwr("supernode", "register", str(self.folder / "keys" / f"{site}.pub"))
+
+    def start_site(self, site: str, settings: str) -> None:
+        """A SuperNode with the settings of a site, a text in TOML; it needs a key, which need not be registered."""
+        file = self.folder / site / "site.toml"
+        if not file.exists():
+            write_bytes(file, settings.encode())
+        self._start(
+            site,
+            *("flower-supernode", "--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(free_port())),
+            *("--root-certificates", str(self.folder / "keys" / "ca.pem")),
+            *("--auth-supernode-private-key", str(self.folder / "keys" / f"{site}.key")),
+            *("--node-config", f'config="{file}"'),
+        )
+
+    def run(self, settings: Mapping[str, Any]) -> int:
+        """Starts a run; its number at Flower."""
+        given = " ".join(f"{name.replace('_', '-')}={json.dumps(value)}" for name, value in settings.items())
+        told = self.flwr("run", str(self.app), "--format", "json", *(("--run-config", given) if given else ()))
+        found = json.loads(told[told.index("{") :])
+        if not found["success"]:
+            raise WorldError(f"Flower does not start the run: {found.get('error-message', '').strip()}")
+        return int(found["run-id"])
+
+    def status(self, run: int) -> str:
+        """What Flower says of a run, such as 'running' or 'finished:completed'."""
+        told = json.loads(self.flwr("ls", "--run-id", str(run), "--format", "json"))
+        return str(told["runs"][0]["status"])
+
+    def flwr(self, *arguments: str) -> str:
+        """The output of a command of Flower; a failure is an error."""
+        command = [str(_program("flwr")), *arguments]
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            raise WorldError(f"flwr {arguments[0]} failed: {(done.stderr or done.stdout).strip()[-400:]}")
+        return done.stdout
+
+    def log(self, name: str) -> str:
+        """What a process has said so far."""
+        return (self.folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+
+    def kill(self, name: str) -> None:
+        """Ends a process and all that it started, at once and without a word to them."""
+        process = self.processes.pop(name)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def close(self) -> None:
+        """Ends everything: first kindly, then for good."""
+        for process in self.processes.values():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        end = time.monotonic() + 5
+        for process in self.processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(end - time.monotonic(), 0.01))
+        for name in list(self.processes):
+            self.kill(name)
+
+    def _start(self, name: str, program: str, *arguments: str) -> None:
+        log = self.folder / "logs" / f"{name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            self.processes[name] = subprocess.Popen(
+                [str(_program(program)), *arguments],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a group of its own: what it starts is ended with it
+            )
+
+    def _until(self, done: Any, problem: str, name: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not done():
+            if time.monotonic() > end or self.processes[name].poll() is not None:
+                raise WorldError(f"{problem}; it said: {self.log(name).strip()[-400:]}")
+            time.sleep(0.1)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        home = {
+            "FLWR_HOME": str(self.folder / "flwr"),
+            "PATH": f"{_program('flwr').parent}:{os.environ.get('PATH', '')}",
+        }
+        return {**os.environ, **QUIET, **QUICK, **home}
+
+
+@contextmanager
+def loopback(folder: Path, settings: Mapping[str, Any]) -> Iterator[Loopback]:
+    """A federation that is ended at the end of the block."""
+    made = Loopback(folder, settings)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses."""
+    with socket.socket() as found:
+        found.bind((HOST, 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+        return True
+    return False
+
+
+def _program(name: str) -> Path:
+    """A program that was installed beside this Python."""
+    found = Path(sys.executable).parent / name
+    if not found.exists():
+        raise WorldError(f"{name} is not installed here; install fedul[flower].")
+    return found

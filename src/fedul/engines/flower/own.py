@@ -1,0 +1,158 @@
+"""What a site owns: its settings, its rows and their priors, and what a method or algorithm keeps here between rounds.
+
+Every message is answered by a process of its own, so rows are made inputs once and kept beside the state.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fedul.config import DataConfig, OwnDataConfig, SiteConfig
+from fedul.data.chosen import data_config
+from fedul.data.form import Form
+from fedul.engines.flower.agreement import Agreement
+from fedul.engines.store import OnDisk
+from fedul.errors import InputError
+from fedul.federation import Rows, UnlabeledSets
+from fedul.files import read_tensors, write_tensors
+from fedul.settings import make, plain, read_toml
+from fedul.truth import Study
+
+if TYPE_CHECKING:
+    from fedul.data.own import OwnRows
+
+PATHS = ("data", "priors", "data_dir")
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """A site's own data, behind its settings."""
+
+    config: SiteConfig
+    data: DataConfig | OwnDataConfig
+
+    @classmethod
+    def read(cls, path: str) -> Own:
+        """From a site's settings file; paths in it are taken from where it stands."""
+        file = Path(path).expanduser()
+        stored = read_toml(str(file))
+        options = stored.pop("data", None)
+        if not isinstance(options, dict):
+            raise InputError(
+                f"{file}: needs a part [data], with the options of 'fedul train' that name rows and priors."
+            )
+        try:
+            config = make(SiteConfig, stored)
+            config = replace(config, state=str(_beside(file, config.state)))
+            for name in PATHS:
+                if isinstance(options.get(name), str) and (_beside(file, options[name])).exists():
+                    options[name] = str(_beside(file, options[name]))
+            return cls(config, data_config(options))
+        except InputError as problem:
+            raise InputError(f"{file}: {problem}") from None
+
+    def seeded(self, seed: int) -> Own:
+        """The same, its held-out rows chosen by the coordinator's seed; research data is dealt by its own."""
+        return replace(self, data=replace(self.data, seed=seed)) if isinstance(self.data, OwnDataConfig) else self
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes that the site's priors name."""
+        return self._rows.classes if isinstance(self.data, OwnDataConfig) else tuple(self._study.federation.classes)
+
+    def form(self) -> Form:
+        """What its rows look like."""
+        if isinstance(self.data, OwnDataConfig):
+            return self._rows.form()
+        federation = self._study.federation
+        return Form("array", shape=federation.input_shape, scaling=federation.scaling)
+
+    def client(self, agreement: Agreement, run: str) -> UnlabeledSets:
+        """The site as a client of a run: as it was kept, if neither files nor agreement have changed."""
+        if isinstance(self.data, DataConfig):
+            return self._ordered(self._in_study(), agreement)
+        file = self.folder(run) / "rows.safetensors"
+        key = self._stamp(agreement)
+        if file.exists():
+            tensors, notes = read_tensors(file)
+            if notes["key"] == key:
+                train, held_out = (
+                    Rows(tensors[f"{part}/index"], tensors[f"{part}/sets"]) for part in ("train", "held")
+                )
+                priors = tensors["priors"].numpy()
+                return UnlabeledSets(self.config.name, tensors["inputs"], train, held_out, priors, notes["sets"])
+        client = self._ordered(self._rows.clients(agreement.schema)[0], agreement)
+        tensors = {
+            "inputs": client.inputs,
+            "train/index": client.train.index,
+            "train/sets": client.train.sets,
+            "held/index": client.held_out.index,
+            "held/sets": client.held_out.sets,
+            "priors": torch.from_numpy(np.ascontiguousarray(client.priors)),
+        }
+        os.makedirs(file.parent, mode=0o700, exist_ok=True)
+        write_tensors(file, tensors, {"key": key, "sets": list(client.set_names)})
+        return client
+
+    def folder(self, run: str) -> Path:
+        """Where this site keeps what belongs to a run."""
+        return Path(self.config.state) / hashlib.sha256(run.encode()).hexdigest()[:16]
+
+    def store(self, run: str) -> OnDisk:
+        """What a method or an algorithm keeps here."""
+        return OnDisk(self.folder(run) / "kept")
+
+    @cached_property
+    def _rows(self) -> OwnRows:
+        from fedul.data.own import own_rows
+
+        assert isinstance(self.data, OwnDataConfig)
+        return own_rows(self.data, name=self.config.name)
+
+    @cached_property
+    def _study(self) -> Study:
+        from fedul.data.study import load_config
+
+        return load_config(self.data)
+
+    def _in_study(self) -> UnlabeledSets:
+        clients = {client.name: client for client in self._study.federation.clients}
+        if self.config.name not in clients:
+            raise InputError(f"site '{self.config.name}': the data set has {', '.join(clients)}; name the site so.")
+        return clients[self.config.name]
+
+    def _ordered(self, client: UnlabeledSets, agreement: Agreement) -> UnlabeledSets:
+        """The client with its class priors in the order of the agreement."""
+        order = [self.classes.index(name) for name in agreement.classes]
+        return replace(client, priors=client.priors[:, order])
+
+    def _stamp(self, agreement: Agreement) -> str:
+        """A digest of what the inputs depend on; a file counts by its size and time of change."""
+        files = []
+        for named in (self.data.data, self.data.priors or ""):
+            path = Path(named).expanduser()
+            found = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path)))
+            files += sorted((str(each), *_state(each)) for each in found if each.is_file())
+        told: Mapping[str, Any] = {"agreement": agreement.plain(), "data": plain(self.data), "files": files}
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _beside(file: Path, named: str) -> Path:
+    path = Path(named).expanduser()
+    return path if path.is_absolute() else file.resolve().parent / path
+
+
+def _state(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,86 @@
+"""Letters to sites and their answers: who is there, who is asked, who does not answer in time.
+
+Flower numbers its nodes anew when they start again; here a site is known by its name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedul.engines.flower.letters import Letter, Unreadable, opened, packed
+
+if TYPE_CHECKING:
+    from flwr.app import Message
+    from flwr.serverapp import Grid
+
+POLL_SECONDS = 0.25
+FIRST_LETTERS = 64 * 2**20
+"""Bytes that an answer may have before the model is known."""
+
+
+@dataclass(frozen=True)
+class Silence:
+    """No answer that can be used, and why."""
+
+    reason: str
+
+
+Answer = Letter | Silence
+
+
+class Post:
+    """Carries letters over Flower's grid."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self.most_bytes = FIRST_LETTERS
+        self.sent = self.received = 0  # bytes of tensors, for the record
+
+    def nodes(self) -> set[int]:
+        """The nodes that are connected."""
+        return set(self._grid.get_node_ids())
+
+    def wait_for(self, enough: Callable[[set[int]], object], seconds: float) -> set[int]:
+        """The connected nodes, once there are enough or time is up."""
+        end = time.monotonic() + seconds
+        while not enough(found := self.nodes()) and time.monotonic() < end:
+            time.sleep(POLL_SECONDS)
+        return found
+
+    def asked(self, kind: str, letters: Mapping[int, Letter], seconds: float) -> dict[int, Answer]:
+        """The answers of these nodes; whoever is not heard of within the time is silent."""
+        from flwr.app import Message
+
+        waiting: dict[str, int] = {}
+        records = {id(letter): packed(letter) for letter in letters.values()}  # one for all, where all get the same
+        for node, letter in letters.items():
+            message = Message(records[id(letter)], node, f"query.{kind}", ttl=seconds + 60)
+            for number in self._grid.push_messages([message]):
+                waiting[number] = node
+            self.sent += sum(t.nbytes for t in letter.tensors.values())
+        answers: dict[int, Answer] = {}
+        end = time.monotonic() + seconds
+        while waiting and time.monotonic() < end:
+            for reply in self._grid.pull_messages(list(waiting)):
+                if (number := reply.metadata.reply_to_message_id) in waiting:
+                    answers[waiting.pop(number)] = self._read(reply)
+            if waiting:
+                time.sleep(POLL_SECONDS)
+        for node in waiting.values():
+            answers[node] = Silence(f"no answer within {seconds:g} s")
+        return answers
+
+    def _read(self, reply: Message) -> Answer:
+        if reply.has_error():
+            return Silence(f"its process failed ({(reply.error.reason or str(reply.error.code))[:200]})")
+        try:
+            letter = opened(reply.content, self.most_bytes)
+        except Unreadable as why:
+            return Silence(f"what it sent cannot be used: {why}")
+        self.received += sum(t.nbytes for t in letter.tensors.values())
+        if problem := letter.notes.get("problem"):
+            return Silence(str(problem)[:300])
+        return letter

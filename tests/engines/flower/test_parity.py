@@ -1,0 +1,87 @@
+"""What sites and coordinator come to together is what one process comes to alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedul
+from fedul.engines.flower.coordinator import coordinate
+from fedul.errors import WorldError
+from fedul.runs import RunFolder
+
+from .wire import Wire, digits_sites
+
+CLASSES = ",".join("0123456789")
+FIGURES = ("round", "loss", "clients", "held_out_loss", "temperature")
+
+
+def settings(folder: Path, sites: int, **changed: Any) -> dict[str, Any]:
+    given = {"out": str(folder / "run"), "classes": CLASSES, "sites": sites, "rounds": 3, "round-seconds": 1.0}
+    return {**given, **changed}
+
+
+def weights(run: fedul.Run) -> torch.Tensor:
+    return torch.cat([value.double().flatten() for value in run.classifier.module.state_dict().values()])
+
+
+def assert_same(found: fedul.Run, expected: fedul.Run) -> None:
+    here, there = weights(found), weights(expected)
+    assert float((here - there).norm() / there.norm()) < 1e-5
+    for line, other in zip(found.history, expected.history, strict=True):
+        assert [line[name] for name in FIGURES] == pytest.approx([other[name] for name in FIGURES], rel=1e-4)
+    assert found.selected_round == expected.selected_round
+
+
+ALGORITHMS = ["fedavg", "scaffold", "fednova", "fedprox", "fedadam", "median"]
+
+
+@pytest.mark.parametrize(("algorithm", "model"), [*((name, "mlp") for name in ALGORITHMS), ("fedbn", "paper-cnn")])
+def test_sites_end_with_the_weights_and_figures_of_a_run_in_process(tmp_path: Path, algorithm: str, model: str) -> None:
+    found = coordinate(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, algorithm=algorithm, model=model))
+    assert_same(found, fedul.train(fedul.load("digits", clients=3), rounds=3, algorithm=algorithm, model=model))
+
+
+@pytest.mark.parametrize(
+    ("method", "options"), [("fedul-refined", {"earliest": 1, "latest": 2}), ("fedllp", {}), ("fedpl", {})]
+)
+def test_every_method_runs_at_sites(tmp_path: Path, method: str, options: dict[str, Any]) -> None:
+    told = {"method-option": [f"{name}={value}" for name, value in options.items()]} if options else {}
+    found = coordinate(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, method=method, **told))
+    study = fedul.load("digits", clients=3)
+    assert_same(found, fedul.train(study, rounds=3, method=method, method_option=options, engine_mode="loop"))
+
+
+def test_a_run_whose_coordinator_was_lost_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    class Lost(Exception):
+        pass
+
+    class Losing(Wire):
+        def asked(self, kind: str, *others: Any) -> Any:
+            found = super().asked(kind, *others)
+            if kind == "train" and sum(1 for _, what in self.asked_for if what == "train") == 3 * 3:
+                raise Lost  # round three is trained at the sites, and nobody knows of it
+            return found
+
+    sites = digits_sites(tmp_path, 3)
+    with pytest.raises(Lost):
+        coordinate(Losing(sites), settings(tmp_path, 3, algorithm="scaffold"))
+    assert len(RunFolder(tmp_path / "run").history()) == 1  # round two was not judged yet
+    found = coordinate(Wire(sites), settings(tmp_path, 3, algorithm="scaffold", resume=True))
+    assert_same(found, fedul.train(fedul.load("digits", clients=3), rounds=3, algorithm="scaffold"))
+
+
+def test_a_round_is_judged_by_those_that_train_the_next(tmp_path: Path) -> None:
+    wire = Wire(digits_sites(tmp_path, 2))
+    coordinate(wire, settings(tmp_path, 2))
+    assert [kind for node, kind in wire.asked_for if node == 1] == [
+        "hello", "join", "train", "train", "train", "judge", "evaluate",
+    ]  # fmt: skip
+
+
+def test_a_run_needs_as_many_sites_as_it_was_told(tmp_path: Path) -> None:
+    with pytest.raises(WorldError, match=r"2 of 3 sites came within 0.1 s \(client-1, client-2\)"):
+        coordinate(Wire(digits_sites(tmp_path, 2)), settings(tmp_path, 3, **{"start-seconds": 0.1}))

@@ -1,0 +1,71 @@
+"""Sites without Flower between: letters are packed, opened and answered as they are there, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from fedul.engines.flower.client_app import without_paths
+from fedul.engines.flower.letters import Letter, Unreadable, opened, packed
+from fedul.engines.flower.own import Own
+from fedul.engines.flower.post import Answer, Post, Silence
+from fedul.engines.flower.site import answered
+from fedul.errors import FedulError
+
+Fault = Callable[[str, Letter, Letter], Letter | None]
+"""From the kind of a question, the question and the right answer to what is sent instead; None for silence."""
+
+DIGITS = """\
+name = "{name}"
+state = "state"
+
+[data]
+data = "digits"
+clients = {clients}
+"""
+
+
+class Wire(Post):
+    """A post whose sites are here, each with its settings file; some may fail."""
+
+    def __init__(self, settings: Mapping[int, Path], faults: Mapping[int, Fault] | None = None) -> None:
+        self.settings, self.faults = dict(settings), dict(faults or {})
+        self.most_bytes, self.sent, self.received = 2**26, 0, 0
+        self.asked_for: list[tuple[int, str]] = []
+
+    def nodes(self) -> set[int]:
+        return set(self.settings)
+
+    def wait_for(self, enough: Callable[[set[int]], object], seconds: float) -> set[int]:
+        return self.nodes()
+
+    def asked(self, kind: str, letters: Mapping[int, Letter], seconds: float) -> dict[int, Answer]:
+        return {node: self._asked(kind, node, letter) for node, letter in letters.items()}
+
+    def _asked(self, kind: str, node: int, letter: Letter) -> Answer:
+        self.asked_for.append((node, kind))
+        own = Own.read(str(self.settings[node]))
+        try:
+            answer: Letter | None = answered(kind, own, opened(packed(letter), 2**30))
+        except FedulError as problem:
+            return Silence(without_paths(str(problem)))
+        assert answer is not None
+        if node in self.faults:
+            answer = self.faults[node](kind, letter, answer)
+        if answer is None:
+            return Silence("no answer within 1 s")
+        try:
+            return opened(packed(answer), self.most_bytes)
+        except Unreadable as problem:
+            return Silence(f"what it sent cannot be used: {problem}")
+
+
+def digits_sites(folder: Path, clients: int) -> dict[int, Path]:
+    """Settings of sites that have the digits between them, by node."""
+    made = {}
+    for number in range(1, clients + 1):
+        file = folder / f"client-{number}" / "site.toml"
+        file.parent.mkdir(parents=True)
+        file.write_text(DIGITS.format(name=f"client-{number}", clients=clients))
+        made[number] = file
+    return made
