@@ -44,6 +44,7 @@ def test_a_pair_learns_more_than_chance_and_can_be_stopped_between_rounds(
         "algorithm_option": OPTIONS.get(algorithm, {}),
         "model": with_batch_norm,
         "threads": 1,
+        "batch_size": 64,
     }
     whole = fedul.train(digits(), rounds=2, **settings)
     fedul.train(digits(), rounds=1, out=tmp_path, **settings)

@@ -195,9 +195,7 @@ class CoordinatorConfig:
     def __post_init__(self) -> None:
         check(self)
         if not os.path.isabs(self.out):
-            raise InputError(
-                f"out: '{self.out}' must be an absolute path: Flower starts the coordinator where it likes."
-            )
+            raise InputError(f"out: '{self.out}' is no absolute path, and Flower runs the coordinator where it likes.")
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise InputError("classes: give at least two, each once, separated by commas.")
         if self.min_sites > self.sites:

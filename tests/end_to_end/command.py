@@ -1,13 +1,14 @@
 """The `fedul` command as a user types it, in a process and a folder of its own.
 
-`run` starts the command afresh. `Warm` forks each command from a process that has loaded torch already, which takes
-longer than most commands do: for tables of many cases, and for kills that are to hit work and not loading.
+`run` starts the command afresh. `Warm` forks each command from a process that has loaded already what commands load,
+which takes longer than most commands do: for all but what is about starting, and for kills that are to hit work.
 """
 
 from __future__ import annotations
 
 import gc
 import hashlib
+import io
 import json
 import os
 import resource
@@ -16,16 +17,32 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import IO, Any
 
 import fedul
 
 SCRIPT = Path(sys.executable).with_name("fedul")
 COMMAND = [str(SCRIPT)] if SCRIPT.exists() else [sys.executable, "-c", "from fedul.cli.app import main; main()"]
+
+LIBRARIES = (
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
+    "matplotlib.font_manager",
+    "pyarrow.parquet",
+    "safetensors.torch",
+    "scipy.stats",
+)
+"""What commands load of other packages, when they first need it."""
+
+NOT_LOADED = ("_app", "__main__", "sklearn", "estimator", "scoring")
+"""What no command loads: the apps that Flower starts, and the estimator."""
 
 CANONICAL = (
     "train --data digits --clients 5 --sets 10 --split iid --prior-recipe boosted --method fedul --algorithm fedavg "
@@ -82,20 +99,23 @@ def run(line: str, at: Path, *, out: IO[str] | int = subprocess.PIPE) -> Outcome
 
 
 class Warm:
-    """A process that has loaded torch, and forks a command whenever it is given one."""
+    """A process that has loaded what commands load, and forks a command whenever it is given one."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self._orders = 0
+        own = environment(MPLCONFIGDIR=str(scratch / "matplotlib"))  # where matplotlib keeps what it knows of fonts
         self._server = subprocess.Popen(
-            [sys.executable, __file__], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__], env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def start(self, line: str, at: Path, *, largest_file: int | None = None) -> Running:
-        """Starts a command; the files that it writes may be limited to some size."""
+    def start(
+        self, line: str, at: Path, *, largest_file: int | None = None, names: Mapping[str, str] | None = None
+    ) -> Running:
+        """Starts a command; files that it writes may be limited to some size, names added to its environment."""
         self._orders += 1
         files = {name: str(self._scratch / f"{self._orders}.{name}") for name in ("out", "err", "code")}
-        order = {**files, "words": shlex.split(line), "at": str(at), "largest_file": largest_file}
+        order = {**files, "words": shlex.split(line), "at": str(at), "largest_file": largest_file, "names": names or {}}
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         print(json.dumps(order), file=self._server.stdin, flush=True)
@@ -118,10 +138,10 @@ class Running:
     server: subprocess.Popen[str]
     files: dict[str, str]
 
-    def wait_until(self, happened: Callable[[], object]) -> None:
+    def wait_until(self, happened: Callable[[], object], *, pause: float = 0.0005) -> None:
         """Waits for something to happen, or for the end of the command."""
         while not self._ended() and not happened():
-            time.sleep(0.0005)
+            time.sleep(pause)
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal, unless the command has ended."""
@@ -130,7 +150,7 @@ class Running:
 
     def outcome(self) -> Outcome:
         """What the command left behind, when it has ended."""
-        self.wait_until(lambda: False)
+        self.wait_until(lambda: False, pause=0.005)
         code, out, err = (Path(self.files[name]).read_text() for name in ("code", "out", "err"))
         return Outcome(int(code), out, err)
 
@@ -139,10 +159,22 @@ class Running:
         return os.path.exists(self.files["code"])
 
 
+def load() -> None:
+    """Loads what commands load once they need it: all of fedul but its estimator, libraries, the parser's own."""
+    own = [found.name for found in walk_packages(fedul.__path__, "fedul.") if not found.name.endswith(NOT_LOADED)]
+    for module in (*own, *LIBRARIES):
+        import_module(module)
+    from fedul.cli.app import main
+
+    for words in ("train --help", "train --sets 0"):
+        sys.argv = ["fedul", *words.split()]
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), suppress(SystemExit):
+            main()
+
+
 def serve() -> None:
     """Runs the commands that come in on standard input, a JSON document a line, each in a process of its own."""
-    for module in ("torch._dynamo", "fedul.data.study", "fedul.training"):
-        import_module(module)
+    load()
     from fedul.cli.app import main
 
     gc.freeze()
@@ -152,7 +184,9 @@ def serve() -> None:
         if pid == 0:
             # Tests that were started in the background inherit that Ctrl-C is ignored; a user at a terminal does not.
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.setsid()
             os.chdir(order["at"])
+            os.environ.update(order["names"])
             for number, file in enumerate((os.devnull, order["out"], order["err"])):
                 os.dup2(os.open(file, os.O_RDWR | os.O_CREAT, 0o644), number)
             if order["largest_file"]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from .command import CANONICAL, Fedul, Outcome, Warm, run
+from .hospitals import TRAIN, write_hospitals
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +37,15 @@ def canonical(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
 @pytest.fixture
 def finished_run(canonical: tuple[Path, Outcome], tmp_path: Path) -> Path:
     return Path(shutil.copytree(canonical[0], tmp_path / "RUN"))
+
+
+@pytest.fixture(scope="session")
+def hospitals(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    folder = tmp_path_factory.mktemp("hospitals")
+    write_hospitals(folder)
+    return folder, warm.run(TRAIN, folder)
+
+
+@pytest.fixture
+def trained_hospitals(hospitals: tuple[Path, Outcome], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(hospitals[0], tmp_path, dirs_exist_ok=True))

@@ -33,8 +33,8 @@ class Trap:
         ("datasets fetch mnist --mirror ftp://127.0.0.1", "not a mirror's address"),
     ],
 )
-def test_a_wrong_call_is_refused(fresh_fedul: Fedul, tmp_path: Path, line: str, complaint: str) -> None:
-    refuses(fresh_fedul, tmp_path, line, complaint)
+def test_a_wrong_call_is_refused(fedul: Fedul, tmp_path: Path, line: str, complaint: str) -> None:
+    refuses(fedul, tmp_path, line, complaint)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_a_wrong_call_is_refused(fresh_fedul: Fedul, tmp_path: Path, line: str, 
     ],
 )
 def test_a_value_that_an_option_cannot_have_is_refused(
-    fresh_fedul: Fedul, tmp_path: Path, options: str, complaint: str
+    fedul: Fedul, tmp_path: Path, options: str, complaint: str
 ) -> None:
-    refuses(fresh_fedul, tmp_path, f"train {options}", complaint)
+    refuses(fedul, tmp_path, f"train {options}", complaint)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_an_option_that_does_not_fit_the_data_or_the_method_is_refused(
         ("[training]\nrounds = 3", "unknown key"),
     ],
 )
-def test_a_wrong_configuration_file_is_refused(fresh_fedul: Fedul, tmp_path: Path, text: str, complaint: str) -> None:
+def test_a_wrong_configuration_file_is_refused(fedul: Fedul, tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "options.toml").write_text(text)
-    refuses(fresh_fedul, tmp_path, "train --config options.toml", complaint)
+    refuses(fedul, tmp_path, "train --config options.toml", complaint)
 
 
 @pytest.mark.parametrize(

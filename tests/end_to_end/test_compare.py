@@ -4,7 +4,6 @@ import csv
 import json
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,6 @@ COMPARE = f"compare --methods fedul,supervised:labels=0.1 --seeds 2 {SMALL} --ou
 RUNS = [
     f"C/runs/{name}_under_fedavg/seed-{seed}" for seed in (0, 1) for name in ("fedul", "supervised_labels=0.1")
 ]  # in the order in which they are done
-
-
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    """As everywhere, but with a folder in which matplotlib can keep what it knows of fonts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib")))
-        commands = Warm(tmp_path_factory.mktemp("warm"))
-    yield commands
-    commands.close()
 
 
 @pytest.fixture(scope="module")

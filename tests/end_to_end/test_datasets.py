@@ -44,8 +44,8 @@ def test_the_list_names_every_data_set_and_says_which_are_here(fresh_fedul: Fedu
     assert "fedul datasets fetch mnist" in outcome.out
 
 
-def test_the_list_is_one_json_document_if_asked(fresh_fedul: Fedul) -> None:
-    outcome = fresh_fedul("datasets --json")
+def test_the_list_is_one_json_document_if_asked(fedul: Fedul) -> None:
+    outcome = fedul("datasets --json")
     assert (outcome.code, outcome.err) == (0, "")
     listed = {row["name"]: row for row in outcome.document["datasets"]}
     assert set(listed) == set(SOURCES)
@@ -54,8 +54,8 @@ def test_the_list_is_one_json_document_if_asked(fresh_fedul: Fedul) -> None:
     assert listed["mnist"]["path"] is None
 
 
-def test_a_data_set_that_comes_with_the_package_needs_no_fetching(fresh_fedul: Fedul, tmp_path: Path) -> None:
-    outcome = fresh_fedul("datasets fetch digits --json")
+def test_a_data_set_that_comes_with_the_package_needs_no_fetching(fedul: Fedul, tmp_path: Path) -> None:
+    outcome = fedul("datasets fetch digits --json")
     assert outcome.code == 0
     assert Path(outcome.document["path"]).is_file()
     assert list(tmp_path.iterdir()) == []
@@ -63,24 +63,24 @@ def test_a_data_set_that_comes_with_the_package_needs_no_fetching(fresh_fedul: F
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10"])
 def test_a_mirror_with_wrong_content_is_refused_and_nothing_is_left(
-    fresh_fedul: Fedul, tmp_path: Path, mirror: str, name: str
+    fedul: Fedul, tmp_path: Path, mirror: str, name: str
 ) -> None:
-    outcome = fresh_fedul(f"datasets fetch {name} --data-dir data --mirror {mirror} --json")
+    outcome = fedul(f"datasets fetch {name} --data-dir data --mirror {mirror} --json")
     assert (outcome.code, outcome.out) == (1, "")
     assert is_one_sentence(outcome.err)
     assert "checksum" in outcome.err
     assert contents(tmp_path) == {}
 
 
-def test_a_mirror_that_does_not_answer_is_a_fault_of_the_world(fresh_fedul: Fedul, tmp_path: Path) -> None:
-    outcome = fresh_fedul("datasets fetch mnist --data-dir data --mirror http://127.0.0.1:9")
+def test_a_mirror_that_does_not_answer_is_a_fault_of_the_world(fedul: Fedul, tmp_path: Path) -> None:
+    outcome = fedul("datasets fetch mnist --data-dir data --mirror http://127.0.0.1:9")
     assert (outcome.code, outcome.out) == (1, "")
     assert is_one_sentence(outcome.err)
     assert contents(tmp_path) == {}
 
 
-def test_an_unknown_data_set_is_refused_with_the_nearest_name(fresh_fedul: Fedul) -> None:
-    outcome = fresh_fedul("datasets fetch minst")
+def test_an_unknown_data_set_is_refused_with_the_nearest_name(fedul: Fedul) -> None:
+    outcome = fedul("datasets fetch minst")
     assert (outcome.code, outcome.out) == (2, "")
     assert is_one_sentence(outcome.err)
     assert "did you mean 'mnist'?" in outcome.err

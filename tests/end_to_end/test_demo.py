@@ -13,8 +13,8 @@ from .command import Fedul, Outcome, Warm, contents, is_one_sentence
 METHODS = ["fedul", "fedul-refined", "fedpl", "fedllp", "fedllp-vat", "supervised", "supervised labels=0.1"]
 
 
-def test_the_demo_compares_methods_in_one_json_document(fresh_fedul: Fedul, tmp_path: Path) -> None:
-    outcome = fresh_fedul("demo --json --rounds 1")
+def test_the_demo_compares_methods_in_one_json_document(fedul: Fedul, tmp_path: Path) -> None:
+    outcome = fedul("demo --json --rounds 1")
     assert outcome.code == 0
     results = {result["method"]: result for result in outcome.document["results"]}
     assert list(results) == METHODS

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from .command import Fedul, Warm, refuses
-from .hospitals import TRAIN, write_hospitals
-
-
-@pytest.fixture(scope="module")
-def trained(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("evaluate")
-    write_hospitals(folder)
-    assert warm.run(TRAIN, folder).code == 0
-    return folder
+from .hospitals import TRAIN
 
 
 @pytest.fixture
-def files(trained: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(trained, tmp_path, dirs_exist_ok=True))
+def files(trained_hospitals: Path) -> Path:
+    return trained_hospitals
 
 
 def test_the_estimate_stands_beside_the_truth_where_it_is_known_and_is_made_once(fedul: Fedul, files: Path) -> None:

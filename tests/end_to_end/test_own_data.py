@@ -10,14 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from .command import Fedul, contents, refuses
-from .hospitals import TRAIN, write_hospitals
+from .command import Fedul, Outcome, contents, refuses
+from .hospitals import TRAIN
+
+ANEW = TRAIN.replace("--rounds 10 --out RUN", "--rounds 1 --out NEW")
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Path:
-    write_hospitals(tmp_path)
-    return tmp_path
+def files(trained_hospitals: Path) -> Path:
+    return trained_hospitals
 
 
 def column(path: Path, name: str) -> list[str]:
@@ -30,8 +31,10 @@ def error(folder: Path, predictions: str) -> float:
     return float(1 - right.mean())
 
 
-def test_a_table_and_its_prevalences_become_a_classifier_of_new_rows(fedul: Fedul, files: Path) -> None:
-    trained = fedul(TRAIN)
+def test_a_table_and_its_prevalences_become_a_classifier_of_new_rows(
+    fedul: Fedul, files: Path, hospitals: tuple[Path, Outcome]
+) -> None:
+    _, trained = hospitals
     assert trained.code == 0, trained.err
     assert "trained on 750 rows of 2 clients" in trained.out
     assert fedul("predict RUN new.csv --out even.csv").code == 0
@@ -46,7 +49,6 @@ def test_a_table_and_its_prevalences_become_a_classifier_of_new_rows(fedul: Fedu
 
 
 def test_predictions_are_the_same_as_csv_and_as_parquet_and_in_the_order_of_the_rows(fedul: Fedul, files: Path) -> None:
-    assert fedul(TRAIN).code == 0
     document = fedul("predict RUN new.csv --json").document
     for name in ("out.csv", "out.parquet"):
         assert fedul(f"predict RUN new.csv --out {name}").code == 0
@@ -57,7 +59,6 @@ def test_predictions_are_the_same_as_csv_and_as_parquet_and_in_the_order_of_the_
 
 
 def test_a_run_on_a_table_can_be_resumed_and_another_table_is_refused(fedul: Fedul, files: Path) -> None:
-    assert fedul(TRAIN).code == 0
     assert fedul("train --out RUN --resume --rounds 12").code == 0
     with (files / "patients.csv").open("a") as file:
         file.write("North,m0,39.9,2.0,yes,A,flu\n")
@@ -65,18 +66,18 @@ def test_a_run_on_a_table_can_be_resumed_and_another_table_is_refused(fedul: Fed
 
 
 def test_what_the_data_looks_like_is_told_before_training(fedul: Fedul, files: Path) -> None:
-    outcome = fedul(TRAIN.replace("--truth-column truth ", ""))
+    outcome = fedul(ANEW.replace("--truth-column truth ", ""))
     assert "note: column 'truth' holds class names, and is left out" in outcome.err
 
 
 @pytest.mark.parametrize(
     ("file", "old", "new", "line", "complaint"),
     [
-        ("patients.csv", "North,m0", "North,m9", TRAIN, "has no priors for set 'm9' of client 'North'"),
-        ("prevalence.csv", "North,m0", "North,m9", TRAIN, "has priors for set 'm9' of client 'North', of which"),
-        ("patients.csv", "temperature", "days", TRAIN, "two columns are named 'days'"),
-        ("patients.csv", "hospital,month", "hospital;month", TRAIN, "there is no column 'hospital'"),
-        ("prevalence.csv", "flu,", "=1+1,", TRAIN, "class '=1+1' begins as a formula does"),
+        ("patients.csv", "North,m0", "North,m9", ANEW, "has no priors for set 'm9' of client 'North'"),
+        ("prevalence.csv", "North,m0", "North,m9", ANEW, "has priors for set 'm9' of client 'North', of which"),
+        ("patients.csv", "temperature", "days", ANEW, "two columns are named 'days'"),
+        ("patients.csv", "hospital,month", "hospital;month", ANEW, "there is no column 'hospital'"),
+        ("prevalence.csv", "flu,", "=1+1,", ANEW, "class '=1+1' begins as a formula does"),
         ("new.csv", "temperature", "temp", "predict RUN new.csv --out x.csv", "there is no column 'temperature'"),
         ("new.csv", ",no,", ",perhaps,", "predict RUN new.csv --out x.csv", "where yes or no is expected"),
     ],
@@ -84,8 +85,6 @@ def test_what_the_data_looks_like_is_told_before_training(fedul: Fedul, files: P
 def test_input_that_is_broken_is_refused_and_nothing_is_written(
     fedul: Fedul, files: Path, file: str, old: str, new: str, line: str, complaint: str
 ) -> None:
-    if line.startswith("predict"):
-        assert fedul(TRAIN).code == 0
     text = (files / file).read_text()
     assert old in text
     (files / file).write_text(text.replace(old, new, 1))
@@ -93,7 +92,6 @@ def test_input_that_is_broken_is_refused_and_nothing_is_written(
 
 
 def test_a_table_of_predictions_is_not_written_over_the_rows(fedul: Fedul, files: Path) -> None:
-    assert fedul(TRAIN).code == 0
     before = contents(files)
     refuses(fedul, files, "predict RUN new.csv --out new.csv", "is the file with the rows")
     refuses(fedul, files, "predict RUN new.csv --prior uniform --estimate-prior", "give one of the two")

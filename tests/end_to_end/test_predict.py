@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedul.data import read
 
-from .command import Fedul, Outcome, Warm, run
+from .command import Fedul, Outcome, Warm
 
 CLASSES = tuple("0123456789")
 
@@ -41,8 +41,8 @@ def fedul(warm: Warm, folder: Path) -> Fedul:
 
 
 @pytest.fixture(scope="module")
-def prediction(folder: Path) -> Outcome:
-    return run("predict RUN rows.npy --json", folder)
+def prediction(fedul: Fedul) -> Outcome:
+    return fedul("predict RUN rows.npy --json")
 
 
 @pytest.fixture(scope="module")

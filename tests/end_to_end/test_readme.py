@@ -2,17 +2,20 @@ from __future__ import annotations
 
 import os
 import re
-import stat
+import shlex
 import subprocess
 import sys
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
 from fedul import __version__
 from fedul.data import SOURCES, found
+from fedul.data.source import user_cache
 
-from .command import COMMAND, Fedul, environment
+from .command import Fedul, Outcome, Warm, environment
 
 README = Path(__file__).parents[2] / "README.md"
 GUIDES = [README, README.parent / "docs/guide.md", README.parent / "docs/sklearn.md"]
@@ -20,74 +23,74 @@ FENCED = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ABSENT = [name for name in SOURCES if found(name) is None]
 
 
-def as_script(readme: str, absent: list[str]) -> str:
-    """The Python blocks and the `fedul` commands of a text, in its order, as one script.
+def steps(text: str, absent: list[str]) -> list[tuple[str, str]]:
+    """The programs and the commands of a text, in its order; Python blocks without a command between are one program.
 
     What names a data set that is not on this machine is left out.
     """
-    pieces = ["import subprocess"]
-    for language, body in FENCED.findall(readme):
+    found: list[tuple[str, str]] = []
+    for language, body in FENCED.findall(text):
         if language == "python":
-            pieces.append(body)
+            found.append(("program", body))
         elif language in ("console", "sh", "bash"):
             prompt = "$ " if language == "console" else ""
-            lines = body.replace("\\\n", " ").splitlines()
-            typed = [line.removeprefix(prompt) for line in lines if line.startswith(f"{prompt}fedul ")]
-            pieces += [f"subprocess.run({line!r}, shell=True, check=True)" for line in typed]
-    return "\n".join(piece for piece in pieces if not any(name in piece for name in absent))
+            lines = [
+                line.removeprefix(prompt) for line in body.replace("\\\n", " ").splitlines() if line.startswith(prompt)
+            ]
+            found += [("command", line) for line in lines if line.startswith("fedul ")]
+    there = [(kind, step) for kind, step in found if not any(name in step for name in absent)]
+    runs = [(kind, [step for _, step in run]) for kind, run in groupby(there, key=itemgetter(0))]
+    return [(kind, step) for kind, run in runs for step in (["\n".join(run)] if kind == "program" else run)]
 
 
-def executed(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    shim = folder / "bin/fedul"
-    shim.parent.mkdir()
-    quoted = " ".join(f"'{word}'" for word in COMMAND)
-    shim.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n')
-    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
-    here = folder / "here"
-    here.mkdir()
-    names = {"PATH": f"{shim.parent}{os.pathsep}{os.environ['PATH']}"}
-    kept = {name: os.environ[name] for name in ("FEDUL_DATA", "XDG_CACHE_HOME") if name in os.environ}
-    own = environment(**names)
-    del own["XDG_CACHE_HOME"]
-    return subprocess.run(
-        [sys.executable, "-c", script], cwd=here, env={**own, **kept}, text=True, capture_output=True, check=False
-    )
+def done(kind: str, step: str, warm: Warm, folder: Path) -> Outcome:
+    names = {"XDG_CACHE_HOME": str(user_cache().parent)}
+    names |= {"FEDUL_DATA": os.environ["FEDUL_DATA"]} if "FEDUL_DATA" in os.environ else {}
+    if kind == "command":
+        words = list(shlex.shlex(step, posix=True, punctuation_chars=True))
+        assert not any(word and set(word) <= set("();<>|&") for word in words), "this needs a shell"
+        return warm.run(step.removeprefix("fedul "), folder, names=names)
+    python = [sys.executable, "-c", step]
+    ended = subprocess.run(python, cwd=folder, env=environment(**names), text=True, capture_output=True, check=False)
+    return Outcome(ended.returncode, ended.stdout, ended.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
-def test_every_example_of_the_guides_runs(tmp_path: Path, guide: Path) -> None:
-    script = as_script(guide.read_text(encoding="utf-8"), ABSENT)
-    assert "fedul" in script
-    done = executed(script, tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_every_example_of_the_guides_runs(warm: Warm, tmp_path: Path, guide: Path) -> None:
+    examples = steps(guide.read_text(encoding="utf-8"), ABSENT)
+    assert examples
+    for kind, step in examples:
+        outcome = done(kind, step, warm, tmp_path)
+        assert outcome.code == 0, f"{step}\n{outcome.err}"
 
 
 def test_examples_are_taken_in_the_order_of_the_text_and_absent_data_is_left_out() -> None:
     text = (
-        "```python\nx = 1\n```\nwords\n```console\n$ fedul datasets \\\n    --json\nfedul prints this\n"
-        "$ pip install fedul\n$ fedul datasets fetch mnist\n```\n```sh\nfedul demo\n```\n```python\nx\n```\n"
+        "```python\nx = 1\n```\nwords\n```python\nx\n```\n```console\n$ fedul datasets \\\n    --json\n"
+        "fedul prints this\n$ pip install fedul\n$ fedul datasets fetch mnist\n```\n"
+        "```sh\nfedul demo\n```\n```python\ny\n```\n"
     )
-    assert as_script(text, ["mnist"]).splitlines() == [
-        "import subprocess",
-        "x = 1",
-        "",
-        "subprocess.run('fedul datasets      --json', shell=True, check=True)",
-        "subprocess.run('fedul demo', shell=True, check=True)",
-        "x",
+    assert steps(text, ["mnist"]) == [
+        ("program", "x = 1\n\nx\n"),
+        ("command", "fedul datasets      --json"),
+        ("command", "fedul demo"),
+        ("program", "y\n"),
     ]
 
 
 @pytest.mark.parametrize("example", ["```python\nimport fedul\nfedul.nonsense\n```\n", "```sh\nfedul nonsense\n```\n"])
-def test_an_example_that_fails_is_noticed(tmp_path: Path, example: str) -> None:
-    assert executed(as_script(example, ABSENT), tmp_path).returncode != 0
+def test_an_example_that_fails_is_noticed(warm: Warm, tmp_path: Path, example: str) -> None:
+    (step,) = steps(example, ABSENT)
+    assert done(*step, warm, tmp_path).code != 0
 
 
 @pytest.mark.parametrize(
     "command",
     ["", "demo", "example", "check", "train", "evaluate", "predict", "export", "report", "datasets", "datasets fetch"],
 )
-def test_the_help_of_every_command_shows_an_example(fresh_fedul: Fedul, command: str) -> None:
-    outcome = fresh_fedul(f"{command} --help")
+def test_the_help_of_every_command_shows_an_example(fedul: Fedul, command: str) -> None:
+    outcome = fedul(f"{command} --help")
     assert (outcome.code, outcome.err) == (0, "")
     assert f"Example:  fedul {command}" in outcome.out
 
@@ -95,3 +98,9 @@ def test_the_help_of_every_command_shows_an_example(fresh_fedul: Fedul, command:
 def test_the_version_is_told(fresh_fedul: Fedul) -> None:
     outcome = fresh_fedul("--version")
     assert (outcome.code, outcome.out, outcome.err) == (0, f"fedul {__version__}\n", "")
+
+
+def test_help_needs_nothing_that_is_loaded_before(fresh_fedul: Fedul) -> None:
+    outcome = fresh_fedul("--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "Example:  fedul demo" in outcome.out

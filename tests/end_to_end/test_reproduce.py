@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from .command import Fedul, refuses
+from .command import Fedul, Warm, refuses
 
 SMALL = "reproduce table1 --scale smoke --only split=iid,data=mnist,sets=10,method=fedul|supervised"
 
@@ -88,3 +91,40 @@ def test_a_setting_can_be_changed_for_all_cells(fedul: Fedul, tmp_path: Path) ->
 )
 def test_what_cannot_be_reproduced_is_refused(fedul: Fedul, tmp_path: Path, line: str, complaint: str) -> None:
     refuses(fedul, tmp_path, line, complaint)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="counts processes in /proc")
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
+def test_worker_processes_do_not_outlive_their_parent(
+    warm: Warm, tmp_path: Path, how: signal.Signals, code: int
+) -> None:
+    parent = warm.start("reproduce table1 --scale smoke --rounds 100000 --jobs 2 --out R", tmp_path)
+    try:
+        parent.wait_until(lambda: runs_begun(tmp_path) == 2, pause=0.1)
+        assert len(in_session(parent.pid)) >= 3
+        parent.send(how)
+        assert parent.outcome().code == code
+        deadline = time.monotonic() + 60
+        while in_session(parent.pid) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert in_session(parent.pid) == []
+    finally:
+        for pid in in_session(parent.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def runs_begun(folder: Path) -> int:
+    return len(list(folder.glob("R/runs/*/config.json")))
+
+
+def in_session(session: int) -> list[int]:
+    """Living processes of a session."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, _, its = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if int(its) == session and state != "Z":
+            found.append(int(folder.name))
+    return found

@@ -61,8 +61,8 @@ def test_the_summary_repeats_the_figures_of_the_selected_round(canonical: tuple[
     assert chosen["test_error"] == outcome.document["test_error"]
 
 
-def test_the_same_command_gives_the_same_weights_again(canonical: tuple[Path, Outcome], fresh_fedul: Fedul) -> None:
-    assert fresh_fedul(CANONICAL).document == canonical[1].document
+def test_the_same_command_gives_the_same_weights_again(canonical: tuple[Path, Outcome], fedul: Fedul) -> None:
+    assert fedul(CANONICAL).document == canonical[1].document
 
 
 def test_the_seed_changes_the_weights(canonical: tuple[Path, Outcome], fedul: Fedul) -> None:

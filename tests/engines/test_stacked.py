@@ -109,7 +109,7 @@ def cases(draw: st.DrawFn, batch_sizes: Sequence[int | str] = ("all", 1, 2, 5, 8
     return Case(study, method, algorithm, partial(dense, shape, classes), chosen, participants)
 
 
-@settings(repeatable, max_examples=25)
+@settings(repeatable, max_examples=15)
 @given(cases())
 def test_on_any_federation_stacked_clients_end_as_those_in_the_loop(case: Case) -> None:
     assert_alike(case.stacked(), case.loop())

@@ -36,13 +36,17 @@ def assert_same(found: fedul.Run, expected: fedul.Run) -> None:
     assert found.selected_round == expected.selected_round
 
 
-ALGORITHMS = ["fedavg", "scaffold", "fednova", "fedprox", "fedadam", "median"]
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fednova", "fedprox", "fedadam", "median"])
+def test_sites_end_with_the_weights_and_figures_of_a_run_in_process(tmp_path: Path, algorithm: str) -> None:
+    found = coordinate(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, algorithm=algorithm))
+    assert_same(found, fedul.train(fedul.load("digits", clients=3), rounds=3, algorithm=algorithm))
 
 
-@pytest.mark.parametrize(("algorithm", "model"), [*((name, "mlp") for name in ALGORITHMS), ("fedbn", "paper-cnn")])
-def test_sites_end_with_the_weights_and_figures_of_a_run_in_process(tmp_path: Path, algorithm: str, model: str) -> None:
-    found = coordinate(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, algorithm=algorithm, model=model))
-    assert_same(found, fedul.train(fedul.load("digits", clients=3), rounds=3, algorithm=algorithm, model=model))
+def test_batch_norm_stays_at_its_site_as_it_does_in_process(tmp_path: Path) -> None:
+    training = {"algorithm": "fedbn", "model": "paper-cnn", "rounds": 2, "epochs": 1}
+    found = coordinate(Wire(digits_sites(tmp_path, 2, rows=300)), settings(tmp_path, 2, **training))
+    study = fedul.load("digits", clients=2, rows=300)
+    assert_same(found, fedul.train(study, **training, engine_mode="loop", workers=1))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -22,6 +23,7 @@ state = "state"
 [data]
 data = "digits"
 clients = {clients}
+rows = {rows}
 """
 
 
@@ -36,8 +38,8 @@ class Wire(Post):
     def nodes(self) -> set[int]:
         return set(self.settings)
 
-    def wait_for(self, enough: Callable[[set[int]], object], seconds: float) -> set[int]:
-        return self.nodes()
+    def wait_while(self, nodes: set[int], seconds: float) -> None:
+        time.sleep(0.02)
 
     def asked(self, kind: str, letters: Mapping[int, Letter], seconds: float) -> dict[int, Answer]:
         return {node: self._asked(kind, node, letter) for node, letter in letters.items()}
@@ -60,12 +62,12 @@ class Wire(Post):
             return Silence(f"what it sent cannot be used: {problem}")
 
 
-def digits_sites(folder: Path, clients: int) -> dict[int, Path]:
+def digits_sites(folder: Path, clients: int, rows: int = 0) -> dict[int, Path]:
     """Settings of sites that have the digits between them, by node."""
     made = {}
     for number in range(1, clients + 1):
         file = folder / f"client-{number}" / "site.toml"
         file.parent.mkdir(parents=True)
-        file.write_text(DIGITS.format(name=f"client-{number}", clients=clients))
+        file.write_text(DIGITS.format(name=f"client-{number}", clients=clients, rows=rows))
         made[number] = file
     return made

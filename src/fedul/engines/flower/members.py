@@ -68,13 +68,13 @@ class Members:
         assert self.agreement is not None
         end = time.monotonic() + seconds
         while True:
+            there = self.post.nodes()
             self._waiting |= self._greet()
-            self._join(self._fitting(self._waiting))
-            self._waiting = {}
-            wanted = at_least - len(self.present)
-            if wanted <= 0 or (left := end - time.monotonic()) <= 0:
+            fitting, self._waiting = self._fitting(self._waiting), {}
+            at_least -= len(fitting.keys() - self._join(fitting))  # nobody waits for those that cannot
+            if len(self.present) >= at_least or (left := end - time.monotonic()) <= 0:
                 return
-            self.post.wait_for(lambda nodes: self._strangers(nodes) or len(self._here(nodes)) >= at_least, left)
+            self.post.wait_while(there, left)
 
     @property
     def present(self) -> dict[str, Member]:
@@ -97,16 +97,16 @@ class Members:
         found: dict[str, Candidate] = {}
         end = time.monotonic() + self.config.start_seconds
         while True:
+            there = self.post.nodes()
             found |= self._greet(found)
-            wanted = self.config.sites - len(found)
-            if wanted <= 0:
+            if len(found) >= self.config.sites:
                 return found
             if (left := end - time.monotonic()) <= 0:
                 raise WorldError(
                     f"{len(found)} of {self.config.sites} sites came within {self.config.start_seconds:g} s "
                     f"({', '.join(sorted(found)) or 'none'}); start the others, or ask for fewer (sites)."
                 )
-            self.post.wait_for(self._strangers, left)
+            self.post.wait_while(there, left)
 
     def _greet(self, known: Mapping[str, Candidate] | None = None) -> dict[str, Candidate]:
         """Asks nodes that were not greeted yet who they are."""
@@ -142,10 +142,9 @@ class Members:
                 fitting[name] = candidate
         return fitting
 
-    def _join(self, candidates: Mapping[str, Candidate]) -> None:
+    def _join(self, candidates: Mapping[str, Candidate]) -> set[str]:
         """Lets candidates prepare their rows; those that can are members."""
-        if not candidates:
-            return
+        joined: set[str] = set()
         letter = Letter(self.question())
         names = {candidate.node: name for name, candidate in candidates.items()}
         for node, answer in self.post.asked("join", dict.fromkeys(names, letter), self.config.start_seconds).items():
@@ -160,6 +159,8 @@ class Members:
             if names[node] in self.by_name:
                 self.reporter.warn(f"site '{names[node]}' is back.")
             self.by_name[names[node]] = member
+            joined.add(names[node])
+        return joined
 
     def _refuse(self, name: str, reason: str) -> None:
         self.reporter.warn(f"site '{name}' is refused: {reason.rstrip('.')}.")

@@ -6,7 +6,7 @@ Flower numbers its nodes anew when they start again; here a site is known by its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,12 +43,11 @@ class Post:
         """The nodes that are connected."""
         return set(self._grid.get_node_ids())
 
-    def wait_for(self, enough: Callable[[set[int]], object], seconds: float) -> set[int]:
-        """The connected nodes, once there are enough or time is up."""
+    def wait_while(self, nodes: set[int], seconds: float) -> None:
+        """Waits while just these nodes are connected, but not longer than that."""
         end = time.monotonic() + seconds
-        while not enough(found := self.nodes()) and time.monotonic() < end:
+        while self.nodes() == nodes and time.monotonic() < end:
             time.sleep(POLL_SECONDS)
-        return found
 
     def asked(self, kind: str, letters: Mapping[int, Letter], seconds: float) -> dict[int, Answer]:
         """The answers of these nodes; whoever is not heard of within the time is silent."""

@@ -21,6 +21,7 @@ from fedul.config import TrainConfig
 from fedul.engines.flower.agreement import Agreement
 from fedul.engines.flower.letters import Letter, grouped
 from fedul.engines.flower.own import Own
+from fedul.engines.layout import put_channels_last
 from fedul.engines.local import Broadcast, Job, Worker
 from fedul.errors import InputError
 from fedul.federation import UnlabeledSets
@@ -71,6 +72,7 @@ class _Work:
                 f"it has {len(client.train)} rows to train on, fewer than its min-rows {own.config.min_rows}"
             )
         module = models.build(config.model, agreement.input_shape, len(agreement.classes), config.seed)
+        put_channels_last(module, agreement.input_shape)
         return cls(client, agreement, config, module)
 
     @property

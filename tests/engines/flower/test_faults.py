@@ -1,0 +1,202 @@
+"""Sites that fail, lie or differ are named and left out, and the others go on as if they were alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedul
+from fedul.engines.flower.coordinator import coordinate
+from fedul.engines.flower.letters import Letter
+from fedul.errors import InputError, WorldError
+from fedul.runs import RunFolder
+
+from .test_parity import settings, weights
+from .wire import Fault, Wire, digits_sites
+
+
+def in_training(change: Callable[[Letter], Letter | None]) -> Fault:
+    """A fault in every update."""
+    return lambda kind, _, answer: change(answer) if kind == "train" else answer
+
+
+def with_delta(change: Callable[[torch.Tensor], torch.Tensor]) -> Fault:
+    def changed(answer: Letter) -> Letter:
+        return Letter(answer.notes, {k: change(t) if k.startswith("delta/") else t for k, t in answer.tensors.items()})
+
+    return in_training(changed)
+
+
+def noted(**notes: Any) -> Fault:
+    return in_training(lambda answer: Letter({**answer.notes, **notes}, answer.tensors))
+
+
+FAULTS = {
+    "not a number": (with_delta(lambda t: t * math.nan), "holds values that are not finite"),
+    "infinite": (with_delta(lambda t: t + math.inf), "holds values that are not finite"),
+    "another shape": (with_delta(lambda t: t.unsqueeze(0)), "has shape"),
+    "another type": (with_delta(lambda t: t.double()), "holds float64, not float32"),
+    "far too long": (with_delta(lambda t: t * 1e4), "times as long as usual"),
+    "oversized": (
+        in_training(lambda a: Letter(a.notes, {**a.tensors, "x": torch.zeros(2**21)})),
+        "bytes, where at most",
+    ),
+    "nothing": (in_training(lambda _: Letter()), "its tensors are not those of the model"),
+    "a stranger's tensor": (
+        in_training(lambda a: Letter(a.notes, {**a.tensors, "buffers/x": torch.zeros(1)})),
+        "'x' is no buffer of the model",
+    ),
+    "rows of no number": (noted(rows="many"), "its 'rows' is no number"),
+    "no rows": (noted(rows=0), "it claims 0 rows"),
+    "negative steps": (noted(steps=-1.0), "and -1 steps"),
+    "silent": (in_training(lambda _: None), "no answer within 1 s"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_update_that_cannot_be_used_is_named_and_the_others_go_on(tmp_path: Path, fault: str) -> None:
+    change, reason = FAULTS[fault]
+    sites = digits_sites(tmp_path, 4)
+    found = coordinate(Wire(sites, {4: change}), settings(tmp_path, 4, rounds=2))
+    assert [line["clients"] for line in found.history] == [3, 3]
+    assert all(reason in line["troubles"]["client-4"] for line in found.history)
+    alone = tmp_path / "alone"
+    trio = {node: path for node, path in digits_sites(alone, 4).items() if node != 4}
+    expected = coordinate(Wire(trio), settings(alone, 3, rounds=2))
+    assert torch.equal(weights(found), weights(expected))
+
+
+def test_a_round_without_enough_updates_is_tried_again_and_then_ends_the_run(tmp_path: Path) -> None:
+    faults = dict.fromkeys((1, 2, 3), in_training(lambda _: None))
+    wire = Wire(digits_sites(tmp_path, 3), faults)
+    with pytest.raises(WorldError, match=r"0 of 2 updates that are needed came in 3 attempts \(client-1: no answer"):
+        coordinate(wire, settings(tmp_path, 3))
+    assert sum(kind == "train" for _, kind in wire.asked_for) == 9
+    assert RunFolder(tmp_path / "run").result() is None
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_site_that_was_away_takes_part_again_where_its_last_update_was_taken(tmp_path: Path) -> None:
+    def silent_once(kind: str, asked: Letter, answer: Letter) -> Letter | None:
+        return None if kind == "train" and asked.notes["round"] == 2 else answer
+
+    found = coordinate(
+        Wire(digits_sites(tmp_path, 3), {3: silent_once}), settings(tmp_path, 3, rounds=4, algorithm="scaffold")
+    )
+    assert [line["clients"] for line in found.history] == [3, 2, 3, 3]
+    kept = sorted(path.name for path in (tmp_path / "client-3" / "state").rglob("*@*"))
+    # Of round 2 nothing is left; round 1 is what the last checkpoint rests on.
+    assert [name.partition("@")[2] for name in kept] == ["1.safetensors", "3.safetensors", "4.safetensors"]
+
+
+def test_a_site_that_starts_again_under_another_number_is_the_same_site(tmp_path: Path) -> None:
+    class Restarting(Wire):
+        def asked(self, kind: str, letters: Any, seconds: float) -> Any:
+            if kind == "train" and 2 in letters and letters[2].notes["round"] == 2:
+                self.settings[20] = self.settings.pop(2)
+                letters = {node: letter for node, letter in letters.items() if node != 2}
+                found = super().asked(kind, letters, seconds)
+                return {**found, 2: self._asked("nonsense", 20, Letter())}
+            return super().asked(kind, letters, seconds)
+
+    found = coordinate(Restarting(digits_sites(tmp_path, 3)), settings(tmp_path, 3, rounds=3, algorithm="scaffold"))
+    assert [line["clients"] for line in found.history] == [3, 2, 3]
+
+
+def test_two_sites_of_one_name_are_not_taken_for_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sites = digits_sites(tmp_path, 3)
+    coordinate(Wire({**sites, 4: sites[3]}), settings(tmp_path, 3, rounds=1))
+    assert "site 'client-3' is refused: another site has the same name." in capsys.readouterr().err
+
+
+TABLE = "age,smoker,set\n" + "".join(f"{20 + i % 50},{'yes' if i % 3 else 'no'},{'ab'[i % 2]}\n" for i in range(120))
+PRIORS = "set,ill,well\na,0.8,0.2\nb,0.3,0.7\n"
+
+
+def table_site(folder: Path, name: str, table: str = TABLE, priors: str = PRIORS, **options: Any) -> Path:
+    place = folder / name
+    place.mkdir(parents=True)
+    (place / "rows.csv").write_text(table)
+    (place / "priors.csv").write_text(priors)
+    told = "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items())
+    (place / "site.toml").write_text(f'name = "{name}"\n{told}[data]\ndata = "rows.csv"\npriors = "priors.csv"\n')
+    return place / "site.toml"
+
+
+def hospitals(folder: Path, **strange: Any) -> dict[int, Path]:
+    """Two sites with the same columns, and a third that may differ."""
+    return {1: table_site(folder, "north"), 2: table_site(folder, "south"), 3: table_site(folder, "west", **strange)}
+
+
+def two_classes(folder: Path, sites: int = 3, **changed: Any) -> dict[str, Any]:
+    return settings(folder, sites, classes="ill,well", rounds=1, **{"start-seconds": 5.0}, **changed)
+
+
+def test_tables_at_sites_are_standardised_by_the_moments_of_all(tmp_path: Path) -> None:
+    older = TABLE.replace("\n2", "\n7")
+    found = coordinate(Wire(hospitals(tmp_path, table=older)), two_classes(tmp_path))
+    tables = {"north": TABLE, "south": TABLE, "west": older}
+    rows = [f"{name},{line}\n" for name, text in tables.items() for line in text.splitlines()[1:]]
+    table = tmp_path / "all.csv"
+    table.write_text("site,age,smoker,set\n" + "".join(rows))
+    priors = tmp_path / "all-priors.csv"
+    priors.write_text(PRIORS)
+    study = fedul.load(str(table), priors=str(priors), client_column="site")
+    expected = fedul.train(study, rounds=1)
+    here, there = weights(found), weights(expected)
+    assert float((here - there).norm() / there.norm()) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("strange", "reason"),
+    [
+        ({"table": TABLE.replace("smoker", "drinker")}, "lacks column 'smoker'"),
+        ({"table": "extra," + TABLE.replace("\n", "\n1,").rstrip("1,")}, "has a further column 'extra'"),
+        ({"priors": PRIORS.replace("well", "fine")}, "its classes are ill, fine, not ill, well"),
+        ({"priors": PRIORS.replace("b,", "c,")}, "has priors for set 'c', of which"),
+        ({"min-rows": 1000}, "fewer than its min-rows 1000"),
+    ],
+)
+def test_a_site_that_differs_is_refused_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], strange: dict[str, Any], reason: str
+) -> None:
+    found = coordinate(Wire(hospitals(tmp_path, **strange)), two_classes(tmp_path, 2))
+    assert found.history[0]["clients"] == 2
+    told = capsys.readouterr().err
+    assert reason in told
+    assert str(tmp_path) not in told
+
+
+def test_what_the_coordinator_keeps_names_no_prior_and_no_path_of_a_site(tmp_path: Path) -> None:
+    coordinate(Wire(hospitals(tmp_path)), two_classes(tmp_path))
+    for file in (tmp_path / "run").rglob("*.json*"):
+        text = file.read_text()
+        assert "rows.csv" not in text
+        assert "0.8, 0.2" not in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"method": "supervised"}, "sites have no labels"),
+        ({"model": "my.module:factory"}, "sites take models by name only"),
+        ({"out": "run"}, "is no absolute path"),
+        ({"classes": "ill"}, "give at least two"),
+        ({"min-sites": 9}, "9 of 3 sites cannot be had"),
+        ({"algoritm": "fedavg"}, "did you mean 'algorithm'"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anyone_is_asked(
+    tmp_path: Path, changed: dict[str, Any], problem: str
+) -> None:
+    wire = Wire(hospitals(tmp_path))
+    with pytest.raises(InputError, match=problem):
+        coordinate(wire, {**two_classes(tmp_path), **changed})
+    assert wire.asked_for == []
+    assert not (tmp_path / "run").exists()
