@@ -1,10 +1,11 @@
-"""Accuracy without labels, and the test of the assumption, on random digits federations whose truth is known.
+"""Accuracy without labels, and the test of the assumption, on random federations whose truth is known.
 
     python benchmarks/label_free.py --priors boosted --federations 200 --out boosted.jsonl [--seed0 100] [--strange 20]
+    python benchmarks/label_free.py --data mnist --rows 12000 --rounds 10 --model small-cnn --strange 0 --out FILE
 
-A line a federation is kept in --out, and what is there is not done again (15 s a federation on a quiet core). The first
---strange federations are also judged with one client whose images are inverted, and with one whose class priors are in
-the wrong order. Constants of the estimator were chosen on seeds 1000 to 1014, with 0 to 19
+A line a federation is kept in --out, and what is there is not done again (15 s a federation of digits on a quiet core).
+The first --strange federations are also judged with one client whose images are inverted, and with one whose class
+priors are in the wrong order. Constants of the estimator were chosen on seeds 1000 to 1014 of the digits, with 0 to 19
 looked at: report on others.
 """
 
@@ -27,8 +28,8 @@ from fedul.evaluation.without_truth import estimate
 from fedul.federation import Federation
 from fedul.training import Quiet
 
-ROUNDS = 30
 STRANGE = "client-3"
+DEFAULTS = {"data": "digits", "rows": 0, "rounds": 30, "model": "auto", "priors": "boosted"}
 
 
 class Silent(Quiet):
@@ -38,10 +39,11 @@ class Silent(Quiet):
         pass
 
 
-def training(rounds: int) -> Callable[[Federation], Classifier]:
+def training(rounds: int, model: str) -> Callable[[Federation], Classifier]:
+    settings: dict[str, Any] = {"rounds": rounds, "model": model, "select": "last", "evaluate_every": 0}
+
     def train(federation: Federation) -> Classifier:
-        run = fedul.train(federation, rounds=rounds, select="last", evaluate_every=0, force=True, reporter=Silent())
-        return run.classifier
+        return fedul.train(federation, force=True, reporter=Silent(), **settings).classifier
 
     return train
 
@@ -61,12 +63,13 @@ def _changed(federation: Federation, change: Callable[[Any], Any]) -> Federation
     return replace(federation, clients=clients)
 
 
-def measured(seed: int, recipe: str, strange: bool) -> dict[str, Any]:
+def measured(seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """One federation: what is estimated, what is true, and what the test says."""
-    study = fedul.load("digits", clients=5, sets=10, sets_overlap=False, prior_recipe=recipe, seed=seed)
+    dealt = {"clients": 5, "sets": 10, "sets_overlap": False, "prior_recipe": options.priors, "rows": options.rows}
+    study = fedul.load(options.data, seed=seed, **dealt)
     federation, truth = study.federation, study.truth
-    run = fedul.train(study, rounds=ROUNDS, reporter=Silent())
-    judged = cross_fit(federation, training(run.selected_round))
+    run = fedul.train(study, rounds=options.rounds, model=options.model, reporter=Silent())
+    judged = cross_fit(federation, training(run.selected_round, options.model))
     figures = estimate(judged)
     accuracy, test = figures.accuracy, check_assumption(judged)
     labels = [truth.train_labels[client.name] for client in judged.clients]
@@ -77,7 +80,7 @@ def measured(seed: int, recipe: str, strange: bool) -> dict[str, Any]:
         held_out.append(predicted == truth.held_out_labels[client.name])
     line = {
         "seed": seed,
-        "priors": recipe,
+        **told(options),
         "estimated": accuracy.value,
         "low": accuracy.low,
         "high": accuracy.high,
@@ -90,11 +93,16 @@ def measured(seed: int, recipe: str, strange: bool) -> dict[str, Any]:
         "p_value": test.p_value,
         "named": [misfit.client for misfit in test.misfits],
     }
-    if strange:
+    if seed - options.seed0 < options.strange:
         for change in (inverted, permuted):
-            found = check_assumption(cross_fit(change(federation), training(run.selected_round)))
+            found = check_assumption(cross_fit(change(federation), training(run.selected_round, options.model)))
             line[change.__name__] = {"p_value": found.p_value, "named": [misfit.client for misfit in found.misfits]}
     return line
+
+
+def told(options: argparse.Namespace) -> dict[str, Any]:
+    """The options that lines must share to be of one kind."""
+    return {name: getattr(options, name) for name in DEFAULTS}
 
 
 def summary(lines: list[dict[str, Any]]) -> str:
@@ -103,8 +111,8 @@ def summary(lines: list[dict[str, Any]]) -> str:
     def covered(low: str, high: str, true: str) -> str:
         return f"{np.mean((of[low] <= of[true]) & (of[true] <= of[high])):.0%}"
 
-    said = [f"{len(lines)} federations, {lines[0]['priors']} priors"]
-    for true, name in (("true", "other writers"), ("true_held_out", "held-out rows"), ("true_judged", "judged rows")):
+    said = [f"{len(lines)} federations of {lines[0]['data']}, {lines[0]['priors']} priors"]
+    for true, name in (("true", "test rows"), ("true_held_out", "held-out rows"), ("true_judged", "judged rows")):
         said.append(
             f"  {name}: accuracy {of[true].mean():.2%}, estimate off by {(of['estimated'] - of[true]).mean():+.2%}, "
             f"covered {covered('low', 'high', true)}; by the interval for rows alike "
@@ -125,18 +133,23 @@ def summary(lines: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data")
+    parser.add_argument("--rows", type=int, help="training rows, 0 for all")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--model")
+    parser.add_argument("--priors", choices=("boosted", "text"))
     parser.add_argument("--federations", type=int, default=20)
-    parser.add_argument("--priors", choices=("boosted", "text"), default="boosted")
     parser.add_argument("--seed0", type=int, default=100)
     parser.add_argument("--strange", type=int, default=20, help="so many also with a strange client")
     parser.add_argument("--out", type=Path, required=True)
+    parser.set_defaults(**DEFAULTS)
     options = parser.parse_args()
     lines = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
-    lines = [line for line in lines if line["priors"] == options.priors]
+    lines = [line for each in lines if told(options).items() <= (line := DEFAULTS | each).items()]
     seeds = range(options.seed0, options.seed0 + options.federations)
     for seed in seeds:
         if seed not in {line["seed"] for line in lines}:
-            lines.append(measured(seed, options.priors, seed - options.seed0 < options.strange))
+            lines.append(measured(seed, options))
             with options.out.open("a") as file:
                 file.write(json.dumps(lines[-1]) + "\n")
     print(summary([line for line in lines if line["seed"] in seeds]))
