@@ -53,7 +53,7 @@ class Loopback:
         self._start(
             "superlink",
             *("flower-superlink", "--host", HOST, "--port", str(self.port), "--enable-supernode-auth"),
-            "--disable-runtime-dependency-installation",
+            *("--disable-runtime-dependency-installation", "--database", str(self.folder / "superlink.db")),
             *("--ssl-ca-certfile", str(keys / "ca.pem"), "--ssl-certfile", str(keys / "server.pem")),
             *("--ssl-keyfile", str(keys / "server.key")),
         )
@@ -64,7 +64,7 @@ class Loopback:
         make_site_key(self.folder / "keys", site)
         self.flwr("supernode", "register", str(self.folder / "keys" / f"{site}.pub"))
 
-    def start_site(self, site: str, settings: str) -> None:
+    def start_site(self, site: str, settings: str, **environment: str) -> None:
         """A SuperNode with the settings of a site, a text in TOML; it needs a key, which need not be registered."""
         file = self.folder / site / "site.toml"
         if not file.exists():
@@ -75,6 +75,7 @@ class Loopback:
             *("--root-certificates", str(self.folder / "keys" / "ca.pem")),
             *("--auth-supernode-private-key", str(self.folder / "keys" / f"{site}.key")),
             *("--node-config", f'config="{file}"'),
+            **environment,
         )
 
     def run(self, settings: Mapping[str, Any]) -> int:
@@ -106,33 +107,37 @@ class Loopback:
     def kill(self, name: str) -> None:
         """Ends a process and all that it started, at once and without a word to them."""
         process = self.processes.pop(name)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for number in [process.pid, *_started_by(process.pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
         process.wait()
 
     def close(self) -> None:
         """Ends everything: first kindly, then for good."""
+        numbers = [number for process in self.processes.values() for number in _started_by(process.pid)]
         for process in self.processes.values():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
+            process.terminate()
         end = time.monotonic() + 5
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(end - time.monotonic(), 0.01))
         for name in list(self.processes):
             self.kill(name)
+        for number in numbers:  # whoever outlived the one that started it
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
 
-    def _start(self, name: str, program: str, *arguments: str) -> None:
+    def _start(self, name: str, program: str, *arguments: str, **environment: str) -> None:
         log = self.folder / "logs" / f"{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             self.processes[name] = subprocess.Popen(
                 [str(_program(program)), *arguments],
-                env=self._environment,
+                env={**self._environment, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a group of its own: what it starts is ended with it
+                start_new_session=True,  # Ctrl-C is for whoever shows the progress, who then ends it properly
             )
 
     def _until(self, done: Any, problem: str, name: str, seconds: float) -> None:
@@ -173,6 +178,21 @@ def _answers(port: int) -> bool:
     with suppress(OSError), socket.create_connection((HOST, port), timeout=1):
         return True
     return False
+
+
+def _started_by(number: int) -> list[int]:
+    """The processes that a process has started, and those that they have; some are in sessions of their own."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    children: dict[int, list[int]] = {}
+    for line in listed.splitlines():
+        child, parent = map(int, line.split())
+        children.setdefault(parent, []).append(child)
+    found, left = [], [number]
+    while left:
+        own = children.get(left.pop(), [])
+        found += own
+        left += own
+    return found
 
 
 def _program(name: str) -> Path:
