@@ -546,6 +546,16 @@ def test_probabilities_are_calibrated_without_a_label(recipe: str, overlap: bool
     assert fedul.train(study, rounds=20).calibration_error < 0.05
 
 
+def test_what_was_found_of_a_classifier_is_dropped_when_another_is_trained(tmp_path: Path) -> None:
+    study, found = fedul.load("digits", clients=2), tmp_path / "run" / "evaluation.json"
+    fedul.train(study, rounds=1, out=tmp_path / "run")
+    found.write_text("{}")
+    fedul.train(study, rounds=1, out=tmp_path / "run", resume=True)
+    assert found.exists()
+    fedul.train(study, rounds=2, out=tmp_path / "run", resume=True)
+    assert not found.exists()
+
+
 def test_a_run_is_not_resumed_with_fewer_rounds_than_it_has(tmp_path: Path) -> None:
     study = fedul.load("digits", clients=2)
     fedul.train(study, rounds=3, out=tmp_path / "run")

@@ -29,14 +29,12 @@ from fedul.files import write_json
 from fedul.models import Model
 from fedul.priors import Matrix
 from fedul.rounds import Reporter
-from fedul.runs import RunFolder
+from fedul.runs import EVALUATION, RunFolder
 from fedul.schema import Schema
 from fedul.schema.table import TableSchema
 from fedul.settings import make, plain
 from fedul.training import train
 from fedul.truth import Labels, Study
-
-FILE = "evaluation.json"
 
 
 class Watcher(Protocol):
@@ -96,7 +94,9 @@ def appraise(
         _true_accuracy(judged, study, result),
         result["labels_used"],
     )
-    write_json(folder.path / FILE, found.plain())
+    if folder.result() != result:
+        raise InputError(f"{run}: was trained further while it was evaluated; evaluate it again.")
+    write_json(folder.path / EVALUATION, found.plain())
     write_json(folder.path / "check.json", outlook(federation).plain())
     return found
 

@@ -24,6 +24,8 @@ from fedul.files import Lock, read_json, read_tensors, remove_leftovers, write_b
 from fedul.models import Model
 from fedul.settings import plain
 
+EVALUATION = "evaluation.json"
+"""What was found of the delivered classifier without labels."""
 FORMAT = "fedul-run"
 VERSION = 2
 MAY_CHANGE = {
@@ -163,7 +165,8 @@ class RunFolder:
         }
         write_tensors(self.path / "checkpoint" / "state.safetensors", tensors, notes)
         self._write_metrics(state)
-        (self.path / "result.json").unlink(missing_ok=True)  # of an earlier end, which this checkpoint has outgrown
+        for outgrown in ("result.json", EVALUATION):  # of an earlier end, and of the classifier that was delivered then
+            (self.path / outgrown).unlink(missing_ok=True)
 
     def client_store(self) -> OnDisk:
         """Where an algorithm keeps what it keeps per client."""

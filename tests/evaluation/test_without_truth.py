@@ -37,6 +37,16 @@ def test_recall_and_confusion_are_near_the_truth() -> None:
     assert np.allclose([sum(cell.value for cell in row) for row in found.cells], 1)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_no_class_is_said_to_have_more_mistakes_than_all_together(seed: int) -> None:
+    found = estimate(mixture(seed, sharpness=3.0).judged)
+    most = 1 - found.accuracy.low
+    for share, recall, row in zip(found.test_prior, found.recall, found.cells, strict=True):
+        assert share * (1 - recall.low) <= most + 1e-9
+        assert all(share * cell.high <= most + 1e-9 for cell in row if cell is not recall and cell.value < 0.5)
+    assert all(0 <= each.low <= each.value <= each.high <= 1 for each in [*found.recall, *found.precision])
+
+
 def test_one_hot_priors_are_labels_and_give_the_accuracy_itself() -> None:
     labels = np.repeat([0, 1], 200)
     guess = labels.copy()

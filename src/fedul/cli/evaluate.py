@@ -32,7 +32,8 @@ def evaluate(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Estimate the accuracy of a trained classifier without labels, and test what it rests on."""
-    from fedul.appraisal import FILE, appraise
+    from fedul.appraisal import appraise
+    from fedul.runs import EVALUATION
 
     found = appraise(run, show.Runs(), folds=folds, truth_column=truth_column, model=model)
     if json:
@@ -40,7 +41,8 @@ def evaluate(
         return
     _show(found)
     show.out.print(
-        f"all figures are in [bold]{escape(run)}/{FILE}[/]; a page to show: fedul report {escape(run)}", soft_wrap=True
+        f"all figures are in [bold]{escape(run)}/{EVALUATION}[/]; a page to show: fedul report {escape(run)}",
+        soft_wrap=True,
     )
 
 

@@ -77,6 +77,9 @@ def predict(
         told = _told(mix, classes).items()
         shares = ", ".join(f"{name} {s['share']:.3f} ({s['low']:.3f} to {s['high']:.3f})" for name, s in told)
         show.err.print(f"estimated class mix: {escape(shares)}", soft_wrap=True)
+        show.err.print(
+            "(intervals for the sampling of rows; the classifier's own mistakes come on top)", soft_wrap=True
+        )
     if json:
         show.print_json(document)
     elif out is not None:

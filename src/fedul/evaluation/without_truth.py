@@ -9,7 +9,7 @@ the probabilities are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,16 @@ class Figure:
     high: float
     low_alike: float
     high_alike: float
+
+    def at_least(self, low: float, low_alike: float) -> Figure:
+        """The same, known from elsewhere not to be lower; the estimate itself stays in its interval."""
+        low, low_alike = min(low, self.value), min(low_alike, self.value)
+        return replace(self, low=max(self.low, low), low_alike=max(self.low_alike, low_alike))
+
+    def at_most(self, high: float, high_alike: float) -> Figure:
+        """The same, known from elsewhere not to be higher."""
+        high, high_alike = max(high, self.value), max(high_alike, self.value)
+        return replace(self, high=min(self.high, high), high_alike=min(self.high_alike, high_alike))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +121,21 @@ class Estimate:
         values[np.diag_indices_from(values)] = np.where(total > 0, right, 1.0)
         of_class = np.maximum(self.rows_of_class, 1.0)
         variances = variances + values * (1 - values) / of_class[:, None] + np.diag(np.diag(self.prior_covariance))
-        return [
+        found = [
             [_figure(float(v), float(s), OTHERS_CLASS, 0.5 / max(count, 1.0)) for v, s in zip(*row, strict=True)]
             for count, *row in zip(of_class, values, variances, strict=True)
         ]
+        for k, share in enumerate(self.test_prior):  # no class can have more mistakes than there are
+            found[k][k] = found[k][k].at_least(*(1 - wrong / share for wrong in self._mistakes))
+            for j in range(len(found)):
+                if j != k:
+                    found[k][j] = found[k][j].at_most(*(wrong / share for wrong in self._mistakes))
+        return found
+
+    @property
+    def _mistakes(self) -> tuple[float, float]:
+        """The largest share of mistakes in the population, and among rows just like the clients' own."""
+        return 1 - self.accuracy.low, 1 - self.accuracy.low_alike
 
     @property
     def recall(self) -> list[Figure]:
@@ -137,7 +158,8 @@ class Estimate:
             slope = -self.test_prior * joint[j, j] / share**2
             slope[j] = self.test_prior[j] * (share - joint[j, j]) / share**2
             variance = float(np.square(slope * errors[:, j]).sum())
-            found.append(_figure(joint[j, j] / share, variance, OTHERS_CLASS, 0.5 / self.rows))
+            own = _figure(joint[j, j] / share, variance, OTHERS_CLASS, 0.5 / self.rows)
+            found.append(own.at_least(*(joint[j, j] / (joint[j, j] + wrong) for wrong in self._mistakes)))
         return found
 
     def plain(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fedul.export.card_text import as_markdown
 from fedul.files import read_json, tensors_digest
 from fedul.models.weights import weights_of
 from fedul.priors import Matrix
-from fedul.runs import RunFolder
+from fedul.runs import EVALUATION, RunFolder
 from fedul.schema.images import ImageSchema
 from fedul.schema.table import Category, Column, TableSchema
 
@@ -40,7 +40,7 @@ def model_card(run: RunFolder, classifier: Classifier | None = None) -> dict[str
     config, result = _of_run(run)
     classifier = classifier or run.load_classifier()
     training, data = config.get("training", {}), config.get("data", {})
-    evaluation, check = _optional(run, "evaluation.json"), _optional(run, "check.json")
+    evaluation, check = _optional(run, EVALUATION), _optional(run, "check.json")
     figures = None if evaluation is None else _figures(evaluation)
     diagnosis = None if check is None else _diagnosis(check)
     last_round = result.get("weights_sha256")

@@ -12,7 +12,7 @@ from fedul.errors import InputError
 from fedul.federation import Federation
 from fedul.files import read_json
 from fedul.report.judged import Check, Evaluation, check_of, evaluation_of
-from fedul.runs import RunFolder
+from fedul.runs import EVALUATION, RunFolder
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def facts_of(run: RunFolder, federation: Federation | None = None) -> Facts:
         test_prior=tuple(described.get("trained_prior", federation.test_prior.tolist() if federation else ())),
         temperature=described.get("temperature"),
         clients=None if federation is None else _clients(federation),
-        evaluation=evaluation_of(run.path / "evaluation.json"),
+        evaluation=evaluation_of(run.path / EVALUATION),
         check=check_of(run.path / "check.json"),
     )
 

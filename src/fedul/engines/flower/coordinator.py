@@ -8,7 +8,6 @@ import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ from fedul.methods import make_method
 from fedul.models.weights import weights_of
 from fedul.priors import Matrix, validate_test_prior
 from fedul.rounds import Parts, run_rounds
-from fedul.runs import RunFolder
+from fedul.runs import EVALUATION, RunFolder
 from fedul.settings import make, plain, underscored
 from fedul.training import Run, finish
 
@@ -137,4 +136,4 @@ def _evaluate(engine: OnFlower, run: Run, folder: RunFolder) -> None:
     weights = grouped(weights=weights_of(run.classifier.module))
     answers = engine.asked_all("evaluate", {"temperature": run.classifier.temperature}, weights)
     if found := together({name: answer.notes for name, answer in answers.items()}):
-        write_json(Path(folder.path) / "evaluation.json", found)
+        write_json(folder.path / EVALUATION, found)
