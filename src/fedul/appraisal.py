@@ -104,7 +104,10 @@ def appraise(
 def _study(stored: Mapping[str, Any], truth_column: str | None, run: str | Path) -> Study:
     """The data of the run, if it is still what the run was trained on."""
     if not stored["data"]:
-        raise InputError(f"{run}: was trained from Python, and its data is not on record; use fedul.evaluation there.")
+        raise InputError(
+            f"{run}: its data is not on record; if it was trained from Python, use fedul.evaluation there; "
+            f"if at sites, what they think of it is in {EVALUATION}."
+        )
     options = dict(stored["data"])
     if truth_column is not None:
         options["truth_column"] = truth_column

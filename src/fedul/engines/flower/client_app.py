@@ -38,7 +38,7 @@ def without_paths(sentence: str) -> str:
     >>> without_paths("/srv/north/patients.csv, row 3: names no set; fill it, or drop the row.")
     'patients.csv, row 3: names no set; fill it, or drop the row.'
     """
-    return re.sub(r"(?:[A-Za-z]:)?(?:[/\\\\][^/\\\\,;:'\"]+)*[/\\\\](?=[^/\\\\\\s])", "", sentence)
+    return re.sub(r"(?<![\w.])(?:[A-Za-z]:)?[/\\](?:[^/\\,;:'\"\n]+[/\\])*(?=\S)", "", sentence)
 
 
 def _handler(kind: str):  # type: ignore[no-untyped-def]

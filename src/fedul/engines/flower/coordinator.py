@@ -135,5 +135,5 @@ def _evaluate(engine: OnFlower, run: Run, folder: RunFolder) -> None:
     """Accuracy without labels, from what sites say of the delivered classifier."""
     weights = grouped(weights=weights_of(run.classifier.module))
     answers = engine.asked_all("evaluate", {"temperature": run.classifier.temperature}, weights)
-    if found := together({name: answer.notes for name, answer in answers.items()}):
+    if found := together({name: answer.notes for name, answer in answers.items()}, run.classifier.classes):
         write_json(folder.path / EVALUATION, found)

@@ -6,7 +6,7 @@ Anything finer would tell of the priors: the matrix Pi^T W Pi of a site with one
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -18,6 +18,7 @@ from fedul.evaluation.crossfit import held_out_judged
 from fedul.evaluation.without_truth import LEVEL, SOFT, Figure, estimate, figure
 from fedul.federation import UnlabeledSets
 
+UNLIKELY = 0.05
 MIN_SETS = 3
 MIN_ROWS = 50
 """A site with fewer sets, or fewer held-out rows, says nothing."""
@@ -46,25 +47,49 @@ def opinion(client: UnlabeledSets, agreement: Agreement, module: nn.Module, temp
     }
 
 
-def together(opinions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+def together(opinions: Mapping[str, Mapping[str, Any]], classes: Sequence[str]) -> dict[str, Any] | None:
     """The accuracy that all sites' opinions amount to, with its interval; None if no site had one.
 
-    Sites count by their standard errors. What all have in common, that probabilities are trusted to a degree, does not
-    grow less with their number.
+    Sites count by their rows: a site that finds no mistake at all believes itself to be surer than others. What all
+    have in common, that probabilities are trusted to a degree, does not grow less with their number.
     """
-    told = {site: each for site, each in opinions.items() if each["rows"] > 0}
+    told = {site: each for site, each in opinions.items() if _makes_sense(each)}
     if not told:
         return None
-    worth = {site: 1 / max(float(each["standard_error"]), 1e-3) ** 2 for site, each in told.items()}
-    total = sum(worth.values())
-    value = sum(worth[site] * float(each["accuracy"]) for site, each in told.items()) / total
     rows = sum(int(each["rows"]) for each in told.values())
-    found: Figure = figure(value, 1 / total + (SOFT * (1 - value)) ** 2, rows)
+    worth = {site: int(each["rows"]) / rows for site, each in told.items()}
+    value = sum(worth[site] * float(each["accuracy"]) for site, each in told.items())
+    variance = 0.0
+    for site, each in told.items():
+        least = value * (1 - value) / int(each["rows"])
+        variance += worth[site] ** 2 * max(float(each["standard_error"]) ** 2, least)
+    found: Figure = figure(value, variance + (SOFT * (1 - value)) ** 2, rows)
     return {
         "estimated_accuracy": found.value,
         "interval": [found.low, found.high],
         "accuracy": None,
+        "classes": list(classes),
+        "assumption": _assumption(told),
         "rows": rows,
         "width_with_labels": 2 * LEVEL * math.sqrt(value * (1 - value) / rows),
         "sites": [{"site": site, **each} for site, each in told.items()],
     }
+
+
+def _makes_sense(each: Mapping[str, Any]) -> bool:
+    """Whether an opinion is one; a site may send anything."""
+    rows, figures = each.get("rows"), [each.get(name) for name in ("accuracy", "standard_error")]
+    p_value = each.get("p_value")
+    numbers = [*figures, 0.5 if p_value is None else p_value]
+    return isinstance(rows, int) and rows > 0 and all(isinstance(n, int | float) and 0 <= n <= 1 for n in numbers)
+
+
+def _assumption(told: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Whether sites fit the classes that all share, each having tested its own sets (Bonferroni for their number)."""
+    tested = {site: float(each["p_value"]) for site, each in told.items() if each.get("p_value") is not None}
+    if not tested:
+        return {"p_value": None, "misfits": [], "reason": "no site could test it."}
+    strange = {site: p for site, p in tested.items() if p * len(tested) < UNLIKELY}
+    why = "its sets do not look like mixtures of the classes as the classifier knows them"
+    misfits = [{"client": site, "set": "all", "p_value": p, "why": why} for site, p in strange.items()]
+    return {"p_value": min(1.0, min(tested.values()) * len(tested)), "misfits": misfits}

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from fedul.config import DataConfig, OwnDataConfig, SiteConfig
+from fedul.data import SOURCES
 from fedul.data.chosen import data_config
 from fedul.data.form import Form
 from fedul.engines.flower.agreement import Agreement
@@ -56,7 +57,7 @@ class Own:
             config = make(SiteConfig, stored)
             config = replace(config, state=str(_beside(file, config.state)))
             for name in PATHS:
-                if isinstance(options.get(name), str) and (_beside(file, options[name])).exists():
+                if isinstance(options.get(name), str) and options[name] not in SOURCES:
                     options[name] = str(_beside(file, options[name]))
             return cls(config, data_config(options))
         except InputError as problem:

@@ -1,0 +1,103 @@
+"""The files that a coordinator and a site start from."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from flwr.cli.build import build_fab_from_disk
+from flwr.cli.config_utils import load_and_validate
+
+from fedul.engines.flower.coordinator import read_settings
+from fedul.engines.flower.folder import new_folder
+from fedul.engines.flower.keys import make_certificates, make_site_key
+from fedul.engines.flower.own import Own
+from fedul.errors import InputError
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> dict[str, Any]:
+    new_folder(tmp_path / "lungs", {"classes": ("flu", "cold"), "out": "/srv/run", "rounds": 7})
+    found: dict[str, Any] = tomllib.loads((tmp_path / "lungs" / "pyproject.toml").read_text())
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
+def test_flower_takes_the_folder_for_an_app(tmp_path: Path, project: dict[str, Any]) -> None:
+    config, warnings = load_and_validate(tmp_path / "lungs" / "pyproject.toml")
+    assert warnings == []
+    assert config["project"]["name"] == "lungs"
+    assert len(build_fab_from_disk(tmp_path / "lungs")) < 50_000
+
+
+def test_all_settings_are_in_the_folder_and_those_given_are_kept(project: dict[str, Any]) -> None:
+    config, training = read_settings(project["tool"]["flwr"]["app"]["config"])
+    assert (config.classes, config.out, config.sites) == (("flu", "cold"), "/srv/run", 2)
+    assert (training.rounds, training.algorithm, training.loss) == (7, "fedavg", None)
+
+
+def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path, project: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="is there already and not empty; choose another folder"):
+        new_folder(tmp_path / "lungs", {})
+
+
+def test_the_site_file_says_what_is_missing_and_where(tmp_path: Path, project: dict[str, Any]) -> None:
+    own = Own.read(str(tmp_path / "lungs" / "site.toml"))
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path}/lungs/patients.csv: there is no such file")):
+        own.form()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('name = "north"', "needs a part \\[data\\]"),
+        ('nam = "north"\n[data]\ndata = "digits"', "did you mean 'name'"),
+        ('name = ""\n[data]\ndata = "digits"', "name: expected text"),
+        ('name = "north"\nmin-rows = 0\n[data]\ndata = "digits"', "min-rows: must be at least 1"),
+        ('name = "north"\n[data]\ndata = "digit"', "digit"),
+        ("name = ", "not a readable TOML file"),
+    ],
+)
+def test_settings_of_a_site_that_cannot_work_are_refused(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=problem):
+        Own.read(str(file)).form()
+
+
+def test_a_certificate_is_for_the_hosts_it_names_and_its_authority_signs_nothing_more(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["coordinator.example.org", "127.0.0.1"])
+    server = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["coordinator.example.org"]
+    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    assert len(context.get_ca_certs()) == 1
+    server.verify_directly_issued_by(x509.load_pem_x509_certificate((tmp_path / "ca.pem").read_bytes()))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["ca.pem", "server.key", "server.pem"]
+
+
+def test_secret_keys_are_their_owners_alone_and_are_not_written_over(tmp_path: Path) -> None:
+    make_site_key(tmp_path, "north")
+    secret = tmp_path / "north.key"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    key = load_ssh_private_key(secret.read_bytes(), None)
+    assert key.public_key() == load_ssh_public_key((tmp_path / "north.pub").read_bytes())
+    before = secret.read_bytes()
+    with pytest.raises(InputError, match="is there already; delete it first"):
+        make_site_key(tmp_path, "north")
+    assert secret.read_bytes() == before
+
+
+@pytest.mark.parametrize("site", ["", "../north", "a/b", ".north"])
+def test_a_site_whose_name_is_no_file_name_gets_no_key(tmp_path: Path, site: str) -> None:
+    with pytest.raises(InputError, match="cannot be a file name"):
+        make_site_key(tmp_path, site)
+    assert list(tmp_path.iterdir()) == []
