@@ -18,7 +18,7 @@ from fedul.data.source import user_cache
 from .command import Fedul, Outcome, Warm, environment
 
 README = Path(__file__).parents[2] / "README.md"
-GUIDES = [README, README.parent / "docs/guide.md", README.parent / "docs/sklearn.md"]
+GUIDES = [README, *(README.parent / "docs" / name for name in ("guide.md", "sklearn.md", "federation.md"))]
 FENCED = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ABSENT = [name for name in SOURCES if found(name) is None]
 
@@ -87,7 +87,8 @@ def test_an_example_that_fails_is_noticed(warm: Warm, tmp_path: Path, example: s
 
 @pytest.mark.parametrize(
     "command",
-    ["", "demo", "example", "check", "train", "evaluate", "predict", "export", "report", "datasets", "datasets fetch"],
+    ["", "demo", "example", "check", "train", "evaluate", "predict", "export", "report", "datasets", "datasets fetch"]
+    + [f"federation {name}" for name in ("new", "keys", "demo")],
 )
 def test_the_help_of_every_command_shows_an_example(fedul: Fedul, command: str) -> None:
     outcome = fedul(f"{command} --help")

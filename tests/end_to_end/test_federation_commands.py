@@ -1,0 +1,58 @@
+"""`fedul federation`: files for coordinator and sites, as a user asks for them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from .command import Fedul
+
+
+def test_a_folder_for_flower_is_written(fedul: Fedul, tmp_path: Path) -> None:
+    outcome = fedul("federation new lungs --classes flu,cold --sites 3 --algorithm scaffold")
+    assert (outcome.code, outcome.err) == (0, "")
+    config = tomllib.loads((tmp_path / "lungs" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert (config["classes"], config["sites"], config["algorithm"]) == ("flu,cold", 3, "scaffold")
+    assert config["out"] == str(tmp_path / "lungs" / "runs" / "run-1")
+    assert "next: read lungs/README.md" in outcome.out
+    assert (tmp_path / "lungs" / "site.toml").exists()
+
+
+def test_a_folder_needs_no_setting(fedul: Fedul, tmp_path: Path) -> None:
+    outcome = fedul("federation new lungs --json")
+    assert outcome.code == 0
+    assert all((tmp_path / file).exists() for file in json.loads(outcome.out)["files"])
+
+
+def test_keys_and_a_certificate_are_made(fedul: Fedul, tmp_path: Path) -> None:
+    outcome = fedul("federation keys keys --host localhost --site north --site south")
+    assert (outcome.code, outcome.err) == (0, "")
+    names = {"ca.pem", "server.pem", "server.key", "north.key", "north.pub", "south.key", "south.pub"}
+    assert {file.name for file in (tmp_path / "keys").iterdir()} == names
+    assert outcome.out.count("keep it secret") == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("new lungs --classes flu", "classes: give at least two"),
+        ("new lungs --sites 2 --min-sites 3", "min-sites: 3 of 2 sites cannot be had"),
+        ("new lungs --out runs/1", "out: 'runs/1' is no absolute path"),
+        ("new lungs --rounds 0", "rounds: must be at least 1"),
+        ("new .", "is there already and not empty"),
+        ("keys keys", "say what is needed: --host NAME"),
+        ("keys keys --site a/b", "'a/b' cannot be a file name"),
+        ("demo --out .", "is there already and not empty"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_and_nothing_is_written(
+    fedul: Fedul, tmp_path: Path, line: str, problem: str
+) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    outcome = fedul(f"federation {line}")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert problem in outcome.err
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
