@@ -78,7 +78,7 @@ def _watch(made: Loopback, run: RunFolder, number: int, rounds: int, reporter: s
         shown = len(lines)
         asked += 1
         if asked % 20 == 0 and (status := made.status(number)).startswith("finished") and run.result() is None:
-            said = [line for line in made.log("superlink").splitlines() if "fedul:" in line]
+            said = [line for line in made.log("superlink").splitlines() if "fedul:" in line or "fedul.errors" in line]
             raise WorldError(f"the run ended ({status}); {said[-1] if said else made.log('superlink')[-300:]}")
     while not made.status(number).startswith("finished"):  # sites may still be asked what they think of the result
         time.sleep(POLL_SECONDS)

@@ -169,6 +169,7 @@ def test_a_site_that_differs_is_refused_with_the_reason(
     found = coordinate(Wire(hospitals(tmp_path, **strange)), two_classes(tmp_path, 2))
     assert found.history[0]["clients"] == 2
     told = capsys.readouterr().err
+    assert "site 'west' is refused: " in told
     assert reason in told
     assert str(tmp_path) not in told
 

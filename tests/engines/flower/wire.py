@@ -50,7 +50,7 @@ class Wire(Post):
         try:
             answer: Letter | None = answered(kind, own, opened(packed(letter), 2**30))
         except FedulError as problem:
-            return Silence(without_paths(str(problem)))
+            return Silence(without_paths(str(problem)), own.config.name)
         assert answer is not None
         if node in self.faults:
             answer = self.faults[node](kind, letter, answer)

@@ -20,15 +20,17 @@ app = ClientApp()
 
 
 def _answer(kind: str, message: Message, context: Context) -> Message:
+    name = ""
     try:
         settings = context.node_config.get("config")
         if not isinstance(settings, str):
             raise FedulError("the site's node configuration names no settings file (--node-config 'config=\"FILE\"').")
         own = Own.read(settings)
+        name = own.config.name
         letter = answered(kind, own, opened(message.content, own.config.max_message_mb * 2**20))
     except (FedulError, Unreadable) as problem:
         logging.getLogger("flwr").error("fedul: %s", problem)
-        letter = Letter({"problem": without_paths(str(problem))})
+        letter = Letter({"problem": without_paths(str(problem)), "name": name})
     return Message(packed(letter), reply_to=message)
 
 

@@ -117,9 +117,10 @@ class Members:
         found: dict[str, Candidate] = {}
         for node, answer in answers.items():
             self._greeted.add(node)
+            if isinstance(answer, Silence):
+                self._refuse(answer.site or f"node {node}", answer.reason)
+                continue
             try:
-                if isinstance(answer, Silence):
-                    raise ValueError(answer.reason)
                 name, form = str(answer.notes["name"])[:100], Form.from_plain(answer.notes["form"])
             except (KeyError, ValueError) as problem:
                 self._refuse(f"node {node}", str(problem))

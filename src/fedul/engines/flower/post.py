@@ -26,6 +26,7 @@ class Silence:
     """No answer that can be used, and why."""
 
     reason: str
+    site: str = ""  # who it is from, if it says so
 
 
 Answer = Letter | Silence
@@ -81,5 +82,5 @@ class Post:
             return Silence(f"what it sent cannot be used: {why}")
         self.received += sum(t.nbytes for t in letter.tensors.values())
         if problem := letter.notes.get("problem"):
-            return Silence(str(problem)[:300])
+            return Silence(str(problem)[:300], str(letter.notes.get("name", ""))[:100])
         return letter
