@@ -23,10 +23,12 @@ from fedul.engines.flower.members import Members
 from fedul.engines.flower.opinion import together
 from fedul.engines.flower.post import Post
 from fedul.errors import InputError, WorldError
-from fedul.files import read_json, write_json
+from fedul.files import read_json, write_bytes, write_json
 from fedul.methods import make_method
 from fedul.models.weights import weights_of
 from fedul.priors import Matrix, validate_test_prior
+from fedul.report.facts import facts_of
+from fedul.report.page import page
 from fedul.rounds import Parts, run_rounds
 from fedul.runs import EVALUATION, RunFolder
 from fedul.settings import make, plain, underscored
@@ -79,6 +81,7 @@ def coordinate(post: Post, settings: Mapping[str, Any]) -> Run:
         last = run_rounds(parts, training, state, folder, reporter)
         run = finish(parts, last, folder, _counts(members), 0)
         _evaluate(engine, run, folder)
+        write_bytes(folder.path / "report.html", page(facts_of(folder)).encode())  # no federation: it shows no prior
     return run
 
 

@@ -55,13 +55,16 @@ class Post:
         from flwr.app import Message
 
         waiting: dict[str, int] = {}
+        answers: dict[int, Answer] = {}
         records = {id(letter): packed(letter) for letter in letters.values()}  # one for all, where all get the same
         for node, letter in letters.items():
             message = Message(records[id(letter)], node, f"query.{kind}", ttl=seconds + 60)
-            for number in self._grid.push_messages([message]):
-                waiting[number] = node
+            numbers = list(self._grid.push_messages([message]))
+            if not any(numbers):
+                answers[node] = Silence("the message to it could not be sent")
+                continue
+            waiting[numbers[0]] = node
             self.sent += sum(t.nbytes for t in letter.tensors.values())
-        answers: dict[int, Answer] = {}
         end = time.monotonic() + seconds
         while waiting and time.monotonic() < end:
             for reply in self._grid.pull_messages(list(waiting)):
