@@ -82,6 +82,18 @@ def test_a_round_without_enough_updates_is_tried_again_and_then_ends_the_run(tmp
     assert not (tmp_path / "run" / "model").exists()
 
 
+def test_a_site_that_has_just_failed_is_not_waited_for_again(tmp_path: Path) -> None:
+    wire = Wire(digits_sites(tmp_path, 3), {3: in_training(lambda _: None)})
+    coordinate(wire, settings(tmp_path, 3, rounds=2))
+    assert [kind for node, kind in wire.asked_for if node == 3] == ["hello", "join", "train", "train", "evaluate"]
+
+
+def test_a_round_that_nobody_judges_ends_the_run(tmp_path: Path) -> None:
+    silent: Fault = lambda kind, _, answer: None if kind == "judge" else answer  # noqa: E731
+    with pytest.raises(WorldError, match="no site judged the round"):
+        coordinate(Wire(digits_sites(tmp_path, 2), {1: silent, 2: silent}), settings(tmp_path, 2, rounds=1))
+
+
 def test_a_site_that_was_away_takes_part_again_where_its_last_update_was_taken(tmp_path: Path) -> None:
     def silent_once(kind: str, asked: Letter, answer: Letter) -> Letter | None:
         return None if kind == "train" and asked.notes["round"] == 2 else answer

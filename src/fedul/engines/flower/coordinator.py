@@ -70,6 +70,8 @@ def coordinate(post: Post, settings: Mapping[str, Any]) -> Run:
     members.let_in(members.wanted, config.start_seconds)
     if (count := len(members.by_name)) < config.min_sites:
         raise WorldError(f"{count} sites can take part, and {config.min_sites} are needed (min-sites).")
+    if training.select == "held-out" and not any(site.held_out_rows for site in members.by_name.values()):
+        raise InputError("select held-out: no site has held-out rows; let them hold some out, or use select last.")
     engine = OnFlower(members, module, config, store)
     parts = Parts(agreed, None, module, training.model, method, algorithm, engine, store)
     for sentence in [*method.remarks(training.rounds), *algorithm.remarks(weights_of(module), count)]:

@@ -92,16 +92,19 @@ class OnFlower:
                 yield updates[name]
 
     def held_out(self, weights: Weights) -> HeldOut:
-        """Judged by those that have not done so along with training."""
+        """Judged by those that have not done so along with training, and have not just failed."""
         letter = Letter(self._members.question(), grouped(weights=weights))
-        judges = [name for name in self._members.present if name not in self._along]
+        judges = [name for name in self._members.present if name not in {*self._along, *self._troubles}]
         for name, answer in self._asked("judge", dict.fromkeys(judges, letter)).items():
             if isinstance(answer, Silence):
                 self._troubles[name] = answer.reason
             else:
                 self._hear(name, answer.notes)
         found, self._along = self._along, {}
-        return sum((found[name] for name in sorted(found)), HeldOut())
+        total = sum((found[name] for name in sorted(found)), HeldOut())
+        if not total.rows and any(member.held_out_rows for member in self._members.by_name.values()):
+            raise WorldError(f"no site judged the round ({_listed(self._troubles)}); see to them, then resume the run.")
+        return total
 
     def noted(self) -> Mapping[str, Any]:
         post, (sent, received) = self._members.post, self._traffic
