@@ -10,7 +10,7 @@ BENCH := .venv-bench
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.run ## Train on handwritten digits across five clients without one label (a minute)
+demo: $(VENV)/.run ## Train on handwritten digits across five clients without one label (a minute; the first time sets up, a few more)
 	$(BIN)/fedul demo
 
 federation: $(VENV)/.flower ## Train on the digits across five sites on this machine, over Flower (two minutes)

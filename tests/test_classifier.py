@@ -47,6 +47,12 @@ def test_probabilities_are_the_softmax_of_scaled_rows_logits_over_the_temperatur
     assert_allclose(classifier().predict_proba(PIXELS), logits.softmax(1), rtol=1e-6)
 
 
+def test_a_classifier_is_shown_in_a_line_with_its_classes_and_its_prior() -> None:
+    assert repr(classifier().with_prior([0.25, 0.25, 0.5])) == "<Classifier (mlp) of cat 0.25, dog 0.25, owl 0.5>"
+    many = classifier(classes=[f"c{i}" for i in range(40)], trained_prior=np.full(40, 1 / 40))
+    assert repr(many).endswith("c11 0.025 and 28 more>")
+
+
 @repeatable
 @given(seeds, st.integers(0, 9), st.integers(1, 9))
 def test_probabilities_are_positive_and_sum_to_one_whatever_the_batches_are(seed: int, rows: int, batch: int) -> None:

@@ -22,6 +22,7 @@ from fedul.files import (
     read_json,
     read_tensors,
     remove_leftovers,
+    remove_old_leftovers,
     tensors_digest,
     write_bytes,
     write_json,
@@ -101,6 +102,18 @@ def test_leftovers_of_a_killed_write_are_removed_and_nothing_else(tmp_path: Path
         (tmp_path / name).write_bytes(b"")
     remove_leftovers(tmp_path)
     assert sorted(p.name for p in tmp_path.rglob("*")) == [".kept", "checkpoint", "kept"]
+
+
+def test_only_old_leftovers_are_removed_where_others_may_be_writing(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    for name in (f"{TEMPORARY}old", f"{TEMPORARY}new", f"below/{TEMPORARY}old", ".kept"):
+        (tmp_path / name).write_bytes(b"")
+        if not name.endswith("new"):
+            os.utime(tmp_path / name, (0, 0))
+    remove_old_leftovers(tmp_path)
+    remove_old_leftovers(tmp_path / "nowhere")
+    found = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*"))
+    assert found == [".kept", f"{TEMPORARY}new", "below", f"below/{TEMPORARY}old"]
 
 
 def test_json_comes_back_as_it_was(tmp_path: Path) -> None:

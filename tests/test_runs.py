@@ -135,7 +135,7 @@ def test_another_version_of_the_software_may_go_on(run: RunFolder) -> None:
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_folder_with_something_else_in_it_is_refused_and_left_as_it_is(tmp_path: Path, resume: bool) -> None:
     (tmp_path / "thesis.tex").write_text("important")
-    with pytest.raises(InputError, match="is not empty and not a run of fedul; choose another --out"):
+    with pytest.raises(InputError, match=r"is not empty and not a run of fedul \(no config.json in it\)"):
         opened(RunFolder(tmp_path), resume=resume)
     assert contents(tmp_path) == {"thesis.tex": b"important"}
 

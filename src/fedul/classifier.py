@@ -27,9 +27,11 @@ from fedul.schema import Schema, from_plain
 
 FORMAT = "fedul-classifier"
 VERSION = 1
+SHOWN = 12
+"""Classes that a classifier names when it is printed."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Classifier:
     """Maps rows, in the form they had in the federation, to class probabilities under `prior`."""
 
@@ -46,6 +48,11 @@ class Classifier:
     def __post_init__(self) -> None:
         if self.prior is None:
             object.__setattr__(self, "prior", self.trained_prior)
+
+    def __repr__(self) -> str:
+        shares = [f"{name} {share:.3g}" for name, share in zip(self.classes, self.prior, strict=True)]
+        more = f" and {len(shares) - SHOWN} more" if len(shares) > SHOWN else ""
+        return f"<Classifier ({self.model}) of {', '.join(shares[:SHOWN])}{more}>"
 
     def predict_proba(self, inputs: ArrayLike | Tensor, batch_size: int = AT_ONCE) -> NDArray[np.float64]:
         """Probabilities (n, K) of the classes for rows (n, ...)."""

@@ -35,6 +35,16 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     names = sorted(known)
     if not names:
         return InputError(f"unknown {what} '{name}'; there is none.")
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f": did you mean '{nearest[0]}'? Known: " if nearest else "; known: "
+    guess = did_you_mean(name, names)
+    hint = f"{guess} Known: " if guess else "; known: "
     return InputError(f"unknown {what} '{name}'{hint}{', '.join(names)}.")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question after the nearest of the known names; empty where none is near.
+
+    >>> did_you_mean("fedull", ["fedul", "supervised"])
+    ": did you mean 'fedul'?"
+    """
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f": did you mean '{nearest[0]}'?" if nearest else ""

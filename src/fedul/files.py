@@ -9,10 +9,11 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from uuid import uuid4
 
 from fedul.errors import InputError, WorldError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 TEMPORARY = ".writing-"
 """Prefix of files that are being written; whoever finds one may delete it."""
+OLD_SECONDS = 24 * 3600
 
 
 @contextlib.contextmanager
@@ -31,26 +33,23 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
     """
     if path.exists() and not path.is_file():  # a rename would put a file in the place of a device
         raise InputError(f"{path}: is a folder or a device; name a file.")
-    temporary: str | None = None
+    temporary = path.parent / f"{TEMPORARY}{uuid4().hex}"  # known before it is there, to be deleted however this ends
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-        temporary = None
         _sync_folder(path.parent)
     except OSError as problem:
         raise WorldError(
             f"could not write {path}: {problem.strerror or problem}; what was there before is intact."
         ) from None
     finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -79,6 +78,14 @@ def remove_leftovers(folder: Path) -> None:
     for leftover in folder.glob(f"**/{TEMPORARY}*"):
         with contextlib.suppress(OSError):
             leftover.unlink()
+
+
+def remove_old_leftovers(folder: Path) -> None:
+    """Deletes what interrupted writes left behind in a folder, not below it, where nobody has written for a day."""
+    for leftover in folder.glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            if leftover.stat().st_mtime < time.time() - OLD_SECONDS:
+                leftover.unlink()
 
 
 class Lock:

@@ -70,7 +70,11 @@ def _problem(row: Matrix, where: str) -> InputError | None:
 def validate_mix(prior: ArrayLike, classes: Sequence[str], *, where: str = "prior") -> Matrix:
     """A class mix (K,): shares that sum to one."""
     row = _numbers(prior, 1, where, f"one proportion for each of {', '.join(classes)}")
-    vector: Matrix = validate(row[None], classes=classes, where=where)[0]
+    if len(row) != len(classes):
+        raise wrong_columns(row[None], classes, where)
+    if problem := _problem(row, f"{where}:"):
+        raise problem
+    vector: Matrix = _normalised(row[None])[0]
     return vector
 
 

@@ -133,14 +133,16 @@ class RunFolder:
             except OSError as problem:
                 raise InputError(f"{self.path}: cannot be read ({problem.strerror}).") from None
             if any(not name.startswith(".") for name in others):
-                raise InputError(f"{self.path}: is not empty and not a run of fedul; choose another --out.")
+                raise InputError(
+                    f"{self.path}: is not empty and not a run of fedul (no config.json in it); choose another folder."
+                )
             return None
         stored = read_json(file)
         if not isinstance(stored, dict) or stored.get("format") != FORMAT:
-            raise InputError(f"{self.path}: config.json is not of a run of fedul; choose another --out.")
+            raise InputError(f"{self.path}: config.json is not of a run of fedul; choose another folder.")
         if stored.get("version") != VERSION:
             raise InputError(
-                f"{self.path}: written in format {stored.get('version')} of another fedul; choose another --out."
+                f"{self.path}: written in format {stored.get('version')} of another fedul; choose another folder."
             )
         if not all(isinstance(stored.get(section, {}), dict) for section in ("data", "training")):
             raise InputError(f"{file}: damaged; restore a copy of it, or delete the folder to run it again.")
@@ -188,7 +190,7 @@ class RunFolder:
             return None
         with suppress(InputError):
             found = read_json(file)
-            if isinstance(found, dict):
+            if isinstance(found, dict) and "selected_round" in found:
                 return found
         raise damaged(file)
 
@@ -198,7 +200,9 @@ class RunFolder:
         try:
             return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError) as problem:
-            raise InputError(f"{file}: cannot be read ({problem}).") from None
+            raise InputError(
+                f"{file}: cannot be read ({problem}); go on with the run (--resume), which writes it again."
+            ) from None
 
     def load_classifier(self, model: Model | None = None) -> Classifier:
         """Reads the classifier of a finished run (or of a bare model folder)."""

@@ -118,7 +118,10 @@ def train(
     )
     with opened as state, arithmetic_threads(config.threads or good_threads(parts.module)):
         used = parts.method.labels_used(federation)
-        return finish(parts, run_rounds(parts, config, state, folder, reporter), folder, _counts(federation), used)
+        done = run_rounds(parts, config, state, folder, reporter)
+        for sentence in parts.method.afterwards(done.history):
+            reporter.warn(sentence)
+        return finish(parts, done, folder, _counts(federation), used)
 
 
 def check_run(data: Study, *, force: bool = False, **settings: Any) -> None:

@@ -41,7 +41,7 @@ def test_a_listed_data_set_says_how_large_it_is_and_on_what_terms(name: str) -> 
     source = SOURCES[name]
     assert source.rows == source.train_rows + source.test_rows > 0
     assert source.classes >= 2
-    assert source.description
+    assert source.about
     assert source.licence
 
 

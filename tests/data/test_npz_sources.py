@@ -100,8 +100,8 @@ def test_an_absent_file_is_said_to_be_obtained_by_the_user_and_how(path: Path, n
     assert "datasets fetch" not in str(caught.value)
 
 
-def test_it_cannot_be_fetched_and_its_description_says_how_it_is_obtained(tmp_path: Path, name: str) -> None:
-    assert f"not fetched: make {FILES[name]}" in SOURCES[name].description
+def test_it_cannot_be_fetched_and_says_how_it_is_obtained(tmp_path: Path, name: str) -> None:
+    assert SOURCES[name].obtain.startswith(f"make {FILES[name]}")
     with pytest.raises(InputError, match=f"{name} cannot be fetched"):
         fetch(name, str(tmp_path))
 

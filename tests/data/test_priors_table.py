@@ -55,6 +55,7 @@ def test_every_client_gets_its_sets_in_the_order_of_the_file(tmp_path: Path) -> 
         GOOD + " , , , \n",
         GOOD.replace("north", '"north"'),
         GOOD.replace(",", ";").replace(".", ","),
+        GOOD.replace(",", ";").replace("0.", ","),
         GOOD.replace(",", "\t"),
         "client,set,cat,dog\nnorth,jan,20,80\nsouth,jan,50,50\nnorth,feb,100,0\n",
         "client,set,cat,dog\nnorth,jan,20%,80 %\nsouth,jan,50%,50%\nnorth,feb,100%,0%\n",
@@ -70,6 +71,7 @@ def test_every_client_gets_its_sets_in_the_order_of_the_file(tmp_path: Path) -> 
         "empty cells",
         "quotes",
         "semicolons and decimal commas",
+        "decimal commas without a zero",
         "tabs",
         "percentages",
         "percent signs",
@@ -136,8 +138,11 @@ def test_several_files_may_say_the_same_but_not_contradict_each_other(tmp_path: 
     ("content", "complaint"),
     [
         ("", r"priors\.csv: is empty"),
-        ("client,set,cat\nnorth,jan,1\n", "names 1 classes; a table of priors has a column for each of two or more"),
-        ("client,cat,dog\n", "there is no column 'set'"),
+        ("client,set,cat\nnorth,jan,1\n", "names 1 class; a table of priors has a column for each of two or more"),
+        ("client,cat,dog\n", "there is no column 'set'; a table of priors has"),
+        ("client,sets,cat,dog\n", "there is no column 'set': did you mean 'sets'?"),
+        ("client;set;cat;dog\na;x;-10,0;110,0\n", "line 2: '-10.0' of 'cat' is no share, being negative"),
+        ('client,set,cat,dog\na,x,"1,200",5\n', "line 2: '1,200' of 'cat' has thousands separators or a decimal"),
         ("client,set,cat,cat\n", "two columns are named 'cat'"),
         ("client,set,cat,dog,\n", "column 5 has no name"),
         ("client,set,cat,dog\n", "names no set"),
@@ -175,6 +180,12 @@ def test_a_table_that_is_wrong_is_refused_with_its_line(tmp_path: Path, content:
 def test_what_is_said_of_the_unit_is_held_to(tmp_path: Path, unit: str, shares: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         read(tmp_path, f"client,set,cat,dog\na,x,{shares}\n", unit=unit)
+
+
+def test_tables_of_a_folder_that_are_no_priors_are_refused_as_such(tmp_path: Path) -> None:
+    (tmp_path / "patients.csv").write_text("age,cough\n1,2\n")
+    with pytest.raises(InputError, match=r"is a folder, of which every table is read: .*patients\.csv: there is no"):
+        read_priors(str(tmp_path))
 
 
 def test_a_table_that_is_not_there_is_refused(tmp_path: Path) -> None:

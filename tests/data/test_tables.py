@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedul.data import tables
+from fedul.data.number_marks import check_points
 from fedul.data.tables import open_table, table_paths
 from fedul.errors import InputError
 
@@ -37,8 +39,31 @@ def test_the_same_rows_are_read_however_they_are_written(tmp_path: Path, content
 
 
 def test_decimal_commas_go_with_semicolons(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("a;b\n1,5;x,y\n-0,25;1\n")
-    assert rows_of(tmp_path / "t.csv") == [{"a": "1.5", "b": "x,y"}, {"a": "-0.25", "b": "1"}]
+    (tmp_path / "t.csv").write_text("a;b\n1,5;x,y\n-0,25;1\n,5;2\n")
+    assert rows_of(tmp_path / "t.csv") == [{"a": "1.5", "b": "x,y"}, {"a": "-0.25", "b": "1"}, {"a": ".5", "b": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "refused"),
+    [
+        ("a;b\n14.960;1,5\n999;2\n", True),
+        ("a;b\n1,5;x\n14.960;y\n", True),
+        ("a;b\n999;1,5\n14.960;2\n0.5;3\n", False),
+        ("a;b\n14.960;1.5\n999;2\n", False),
+        ("a;b\nred;1,5\nblue;2\n14.960;2\n", False),
+        ("a,b\n14.960,1\n999,2\n", False),
+    ],
+    ids=["elsewhere", "in the column", "points are decimal", "no decimal commas", "words", "commas"],
+)
+def test_points_that_may_stand_for_thousands_beside_decimal_commas_are_refused(
+    tmp_path: Path, content: str, refused: bool
+) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    complaint = pytest.raises(
+        InputError, match=r"t\.csv, row \d: column 'a': '14\.960' may be a number with a thousands"
+    )
+    with complaint if refused else nullcontext():
+        check_points(open_table(tmp_path / "t.csv"), ["a"])
 
 
 def test_rows_come_in_order_however_many_blocks_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +120,9 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pat
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="there is no column 'c'; it has a, b"):
         rows_of(tmp_path / "t.csv", ["c"])
+    (tmp_path / "t.csv").write_text("temperature,b\n1,2\n")
+    with pytest.raises(InputError, match="no column 'temprature': did you mean 'temperature'\\? It has temperature, b"):
+        rows_of(tmp_path / "t.csv", ["temprature"])
 
 
 def test_a_user_may_name_a_file_a_folder_or_a_pattern(tmp_path: Path) -> None:

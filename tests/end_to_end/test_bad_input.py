@@ -97,7 +97,7 @@ def test_a_value_that_an_option_cannot_have_is_refused(
         ("--test-prior nonsense", "not CLASS=SHARE"),
         ("--test-prior 0=0.5,1=0.5", "no share for class '2'"),
         ("--test-prior 0=x,1=0.1,2=0.1,3=0.1,4=0.1,5=0.1,6=0.1,7=0.1,8=0.1,9=0.1", "not a number"),
-        ("--test-prior 0=0.9,1=0.1,2=0.1,3=0.1,4=0.1,5=0.1,6=0.1,7=0.1,8=0.1,9=0.1", "sums to 1.8"),
+        ("--test-prior 0=0.9,1=0.1,2=0.1,3=0.1,4=0.1,5=0.1,6=0.1,7=0.1,8=0.1,9=0.1", "test-prior: sums to 1.8"),
         ("--test-prior 0=0,1=0.2,2=0.1,3=0.1,4=0.1,5=0.1,6=0.1,7=0.1,8=0.1,9=0.1", "class '0' has share 0"),
     ],
 )
@@ -376,7 +376,7 @@ def test_rows_that_cannot_be_classified_are_refused(
     [
         ("natural", "prior: 'natural' is not CLASS=SHARE"),
         ("0=0.5,1=0.5", "prior: no share for class '2'"),
-        ("0=0.9,1=0.1,2=0.1,3=0.1,4=0.1,5=0.1,6=0.1,7=0.1,8=0.1,9=0.1", "prior: row 1 sums to 1.8"),
+        ("0=0.9,1=0.1,2=0.1,3=0.1,4=0.1,5=0.1,6=0.1,7=0.1,8=0.1,9=0.1", "prior: sums to 1.8"),
     ],
 )
 @pytest.mark.usefixtures("finished_run")

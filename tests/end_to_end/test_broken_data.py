@@ -67,6 +67,18 @@ def half_an_interval(text: str) -> str:
     return text.replace("cold", "cold,flu_low", 1).replace("0.2,0.8", "0.2,0.8,0.1")
 
 
+def with_semicolons(amount: str, other: str = "1,5") -> Callable[[str], str]:
+    def changed(text: str) -> str:
+        header, *lines = text.strip().split("\n")
+        made = [
+            f"{line.replace(',', ';').replace('.', ',')};{amount.replace('N', str(i))};{other}"
+            for i, line in enumerate(lines, 10)
+        ]
+        return "\n".join([f"{header.replace(',', ';')};amount;rate", *made])
+
+    return changed
+
+
 def gone(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
@@ -104,8 +116,25 @@ BROKEN = [
         "has priors for set 'c' of client 'N', of which",
     ),
     ("priors without a client", priors(lambda text: text + "E,a,0.5,0.5\n"), "has priors for client 'E', of which"),
-    ("text in numbers", table(swapped("0.14", "O.14")), "column 'age': 'O.14' is not a number"),
-    ("infinity", table(swapped("0.14", "inf")), "infinite or huge"),
+    ("text in numbers", table(swapped("0.14", "O.14")), "t.csv, row 2: column 'age': 'O.14' is not a number"),
+    ("infinity", table(swapped("0.14", "inf")), "t.csv, row 2: column 'age': has an infinite or huge"),
+    (
+        "thousands",
+        table(with_semicolons("N.960,97")),
+        "column 'amount': '10.960,97' looks like a number with thousands",
+    ),
+    (
+        "points for thousands",
+        table(with_semicolons("N.960")),
+        "row 1: column 'amount': '10.960' may be a number with a",
+    ),
+    ("English thousands", table(swapped("0.14", '"14,960.97"')), "column 'age': '14,960.97' looks like a number with"),
+    (
+        "decimal comma",
+        table(swapped("0.14", '"0,14"')),
+        "column 'age': '0,14' looks like a number with a decimal comma",
+    ),
+    ("misspelt column", table(swapped("month", "months")), "no column 'month': did you mean 'months'?"),
     ("beyond all numbers", table(swapped("0.14", "1e999")), "infinite or huge"),
     ("no feature", table(keys_alone), "no column can be"),
     ("constant features", table(lambda _: CONSTANT), "no column can be used"),
@@ -117,7 +146,7 @@ BROKEN = [
     ("words for shares", priors(swapped("0.2,0.8", "few,many")), "'few' of 'flu' is not a number"),
     ("the same set twice", priors(lambda text: text + "N,a,0.2,0.8\n"), "set 'a' of client 'N' stands there twice"),
     ("nameless set", priors(swapped("N,a,", "N,,")), "names no set"),
-    ("one class", priors(lambda _: "site,month,flu\nN,a,1\n"), "names 1 classes"),
+    ("one class", priors(lambda _: "site,month,flu\nN,a,1\n"), "names 1 class;"),
     ("class of no set", priors(with_absent_class), "class 'rash' has prior 0 in every set"),
     ("sets all alike", priors(lambda _: ALIKE), "cannot tell the classes apart"),
     ("formula as class", priors(swapped("flu", "=HYPERLINK(1)")), "begins as a formula does"),

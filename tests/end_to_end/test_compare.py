@@ -139,6 +139,15 @@ def test_every_method_is_compared_under_every_algorithm(fedul: Fedul) -> None:
     assert "t-test" not in table
 
 
+@pytest.mark.parametrize(("rounds", "note"), [(2, "in 2 rounds refinement does not start"), (8, "did not start")])
+def test_refinement_that_does_not_start_is_told_once(fedul: Fedul, rounds: int, note: str) -> None:
+    line = f"compare --methods fedul,fedul-refined --seeds 2 --jobs 1 {SMALL} --out C"
+    outcome = fedul(line.replace("--rounds 2", f"--rounds {rounds}"))
+    assert outcome.code == 0
+    assert outcome.err.count("note: ") == 1
+    assert note in outcome.err
+
+
 def test_more_seeds_and_methods_may_be_asked_for_and_finished_runs_are_left_alone(
     comparison: Path, compared: tuple[Path, Outcome], fedul: Fedul
 ) -> None:

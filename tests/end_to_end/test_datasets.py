@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,7 +10,7 @@ import pytest
 
 from fedul.data import SOURCES
 
-from .command import Fedul, contents, is_one_sentence
+from .command import COMMAND, Fedul, contents, environment, is_one_sentence
 
 
 class WrongContent(BaseHTTPRequestHandler):
@@ -42,6 +43,15 @@ def test_the_list_names_every_data_set_and_says_which_are_here(fresh_fedul: Fedu
     assert all(name in outcome.out for name in SOURCES)
     assert "embedded" in outcome.out
     assert "fedul datasets fetch mnist" in outcome.out
+
+
+def test_the_list_fits_a_terminal_of_80_columns() -> None:
+    done = subprocess.run([*COMMAND, "datasets"], env=environment(COLUMNS="80"), text=True, stdout=subprocess.PIPE)
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 40
+    assert all(any(line.startswith(f"{name} ") for line in lines) for name in SOURCES)
+    assert any(line.startswith("mednist cannot be fetched: make mednist28.npz") for line in lines)
 
 
 def test_the_list_is_one_json_document_if_asked(fedul: Fedul) -> None:

@@ -78,8 +78,10 @@ def test_what_the_data_looks_like_is_told_before_training(fedul: Fedul, files: P
         ("patients.csv", "temperature", "days", ANEW, "two columns are named 'days'"),
         ("patients.csv", "hospital,month", "hospital;month", ANEW, "there is no column 'hospital'"),
         ("prevalence.csv", "flu,", "=1+1,", ANEW, "class '=1+1' begins as a formula does"),
-        ("new.csv", "temperature", "temp", "predict RUN new.csv --out x.csv", "there is no column 'temperature'"),
+        ("new.csv", "temperature", "temp", "predict RUN new.csv --out x.csv", "did you mean 'temp'?"),
         ("new.csv", ",no,", ",perhaps,", "predict RUN new.csv --out x.csv", "where yes or no is expected"),
+        ("new.csv", "", "", "predict RUN new.csv --out x.xlsx", "name a file that ends in .csv or .parquet"),
+        ("new.csv", "", "", "predict RUN new.csv --out x", "name a file that ends in .csv or .parquet"),
     ],
 )
 def test_input_that_is_broken_is_refused_and_nothing_is_written(
@@ -89,6 +91,23 @@ def test_input_that_is_broken_is_refused_and_nothing_is_written(
     assert old in text
     (files / file).write_text(text.replace(old, new, 1))
     refuses(fedul, files, line, complaint)
+
+
+def test_points_for_thousands_in_new_rows_are_refused(fedul: Fedul, files: Path) -> None:
+    (files / "new.csv").write_text("temperature;days;cough;ward\n38,5;1.200;no;A\n38,1;3;no;A\n")
+    refuses(fedul, files, "predict RUN new.csv --out x.csv", "new.csv, row 1: column 'days': '1.200' may be a number")
+
+
+def test_a_word_that_was_never_seen_is_told_of_one_row_as_of_many(fedul: Fedul, files: Path) -> None:
+    (files / "new.csv").write_text("temperature,days,cough,ward\n38.5,1,no,C\n")
+    outcome = fedul("predict RUN new.csv --out x.csv")
+    assert "column 'ward': 1 row has a value that was not there in training" in outcome.err
+    assert "1 row classified" in outcome.out
+
+
+def test_a_run_that_lost_its_configuration_is_not_evaluated(fedul: Fedul, files: Path) -> None:
+    (files / "RUN/config.json").unlink()
+    refuses(fedul, files, "evaluate RUN", "not a run of fedul (no config.json in it); choose another folder")
 
 
 def test_a_table_of_predictions_is_not_written_over_the_rows(fedul: Fedul, files: Path) -> None:

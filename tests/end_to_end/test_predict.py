@@ -3,17 +3,24 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
+import signal
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
+from fedul.classifier import Classifier
 from fedul.data import read
+from fedul.models import build
+from fedul.schema.images import ImageSchema
 
-from .command import Fedul, Outcome, Warm
+from .command import Fedul, Outcome, Warm, refuses
 
 CLASSES = tuple("0123456789")
 
@@ -50,9 +57,10 @@ def probabilities(prediction: Outcome) -> NDArray[np.float64]:
     return np.array(prediction.document["probabilities"])
 
 
-def table(text: str) -> tuple[list[str], list[str], NDArray[np.float64]]:
+def table(text: str, first: int = 1) -> tuple[list[str], list[str], NDArray[np.float64]]:
+    """The header, the first column, and the figures from the column `first` on."""
     header, *rows = list(csv.reader(io.StringIO(text)))
-    return header, [row[0] for row in rows], np.array([[float(cell) for cell in row[1:]] for row in rows])
+    return header, [row[0] for row in rows], np.array([[float(cell) for cell in row[first:]] for row in rows])
 
 
 def test_predictions_are_a_table_of_classes_and_probabilities_in_the_order_of_the_rows(
@@ -134,6 +142,61 @@ def test_predictions_do_not_replace_the_rows_they_are_made_from(fedul: Fedul, fo
 def test_predictions_do_not_replace_a_folder(fedul: Fedul, folder: Path) -> None:
     (folder / "a folder").mkdir()
     assert fedul("predict RUN rows.npy --out 'a folder'").code == 2
+
+
+@pytest.fixture(scope="module")
+def pictures(folder: Path) -> list[str]:
+    """A classifier of images, and the files of a folder of them, in their order."""
+    module, schema = build("linear", (1, 4, 4), 2, seed=0), ImageSchema(1, 4, 4)
+    Classifier(module, "linear", ("flu", "cold"), (1, 4, 4), np.array([0.5, 0.5]), schema=schema).save(folder / "EYES")
+    names = ["=1+1.png", "a/x.png", "b, c.png"]
+    (folder / "photos/a").mkdir(parents=True)
+    for name in (*names, "._hidden.png"):
+        Image.fromarray(np.full((4, 4), 10 * len(name), np.uint8)).save(folder / "photos" / name)
+    return ["./=1+1.png", *names[1:]]
+
+
+def test_images_are_told_apart_by_the_names_of_their_files(fedul: Fedul, folder: Path, pictures: list[str]) -> None:
+    document = fedul("predict EYES photos --json").document
+    assert document["file"] == pictures
+    for name in ("p.csv", "p.parquet"):
+        assert fedul(f"predict EYES photos --out {name} --estimate-prior").code == 0
+    stored = pq.read_table(folder / "p.parquet")
+    assert stored.column_names == ["file", "class", "p(flu)", "p(cold)"]
+    assert stored.column("file").to_pylist() == pictures
+    header, names, _ = table((folder / "p.csv").read_text(), first=2)
+    assert (header, names) == (stored.column_names, pictures)
+    header, names, _ = table(fedul("predict EYES photos/a/x.png").out, first=2)
+    assert (header[0], names) == ("file", ["x.png"])
+
+
+def test_an_old_leftover_of_a_killed_command_is_removed(fedul: Fedul, folder: Path) -> None:
+    (folder / ".writing-old").write_bytes(b"")
+    os.utime(folder / ".writing-old", (0, 0))
+    assert fedul("predict RUN rows.npy --out again.csv").code == 0
+    assert not (folder / ".writing-old").exists()
+
+
+@pytest.mark.parametrize("name", ["t.xlsx", "t.npy", "t.txt", "t"])
+def test_predictions_are_not_written_under_a_name_that_says_something_else(
+    fedul: Fedul, folder: Path, name: str
+) -> None:
+    refuses(fedul, folder, f"predict RUN rows.npy --out {name}", "name a file that ends in .csv or .parquet")
+
+
+def test_a_folder_where_arrays_are_expected_is_refused_as_one(fedul: Fedul, folder: Path) -> None:
+    refuses(fedul, folder, "predict RUN RUN", "RUN: is a folder, but the classifier takes arrays")
+
+
+@pytest.mark.usefixtures("finished_run")
+def test_predictions_that_are_stopped_leave_no_file_and_say_so(warm: Warm, tmp_path: Path) -> None:
+    np.save(tmp_path / "many.npy", np.zeros((300_000, 64), np.uint8))
+    running = warm.start("predict RUN many.npy --out new/stopped.csv", tmp_path)
+    running.wait_until(lambda: list(tmp_path.glob("new/.writing-*")))
+    running.send(signal.SIGINT)
+    outcome = running.outcome()
+    assert (outcome.code, outcome.err) == (130, "fedul: stopped; no file was written.\n")
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_a_class_may_be_absent_from_the_population_that_rows_are_from(fedul: Fedul) -> None:

@@ -218,3 +218,7 @@ def test_what_is_no_run_or_damaged_is_refused(fedul: Fedul, finished_run: Path, 
     refuses(fedul, tmp_path, "report NOWHERE", "no run in it")
     (finished_run / "evaluation.json").write_text("{}")
     refuses(fedul, tmp_path, "report RUN", "evaluation.json: damaged")
+    (finished_run / "result.json").write_text("{}")
+    refuses(fedul, tmp_path, "report RUN", "result.json: damaged; delete it")
+    (finished_run / "metrics.jsonl").write_text("{")
+    refuses(fedul, tmp_path, "report RUN", "go on with the run (--resume), which writes it again")

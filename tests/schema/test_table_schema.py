@@ -124,11 +124,27 @@ def test_a_name_may_give_a_label_or_an_identifier_away(name: str, remark: str) -
         (pa.array(["1"] * 59 + ["l2"]), "'l2' is not a number, as the others are"),
         (pa.array([1.0] * 59 + [float("inf")]), "infinite or huge"),
         (pa.array(["1e308", "-1e308"] * 30), "infinite or huge"),
+        (pa.array([f"14.{i:03},97" for i in range(60)]), "'14.000,97' looks like a number with thousands separators"),
+        (pa.array([f"{i},960.97" for i in range(60)]), "'0,960.97' looks like a number with thousands separators"),
+        (pa.array(["7"] * 50 + ["14'960"] * 10), "'14'960' looks like a number with thousands separators"),
+        (pa.array(["0,5", "1,25"] * 30), "'0,5' looks like a number with a decimal comma; write a point"),
     ],
 )
 def test_a_number_that_is_none_is_refused(column: pa.Array, complaint: str) -> None:
     with pytest.raises(InputError, match=f"column 'odd': .*{complaint}"):
         learned({**TABLE, "odd": column})
+
+
+def test_thousands_of_numbers_with_separators_are_refused_too_though_no_word_is_kept() -> None:
+    amounts = pa.array([f"{i}.{i % 1000:03},97" for i in range(100)] * 20 + [f"{i}.000,5" for i in range(999)])
+    with pytest.raises(InputError, match=r"column 'odd': .*thousands separators; remove them"):
+        learned({"odd": amounts})
+
+
+def test_codes_that_look_like_numbers_in_a_few_rows_are_categories() -> None:
+    schema, remarks = learned({"code": pa.array(["A1"] * 30 + ["1,200"] * 30)})
+    assert schema.columns == (Category("code", ("1,200", "A1"), others=False, missing=False),)
+    assert remarks == []
 
 
 def test_a_table_without_a_feature_is_refused() -> None:
@@ -139,7 +155,7 @@ def test_a_table_without_a_feature_is_refused() -> None:
 @pytest.mark.parametrize(
     ("column", "values", "complaint"),
     [
-        ("age", ["old"], r"new\.csv: column 'age' has 'old' where numbers are expected"),
+        ("age", ["old"], r"new\.csv, row 7: column 'age' has 'old' where numbers are expected"),
         ("age", ["1e999"], "column 'age' has an infinite value"),
         ("smoker", ["maybe"], "column 'smoker' has 'maybe' where yes or no is expected"),
     ],
@@ -148,7 +164,7 @@ def test_new_rows_that_do_not_fit_are_refused(column: str, values: list[str], co
     schema, _ = learned(TABLE)
     new = {**{name: each[:1] for name, each in TABLE.items()}, column: pa.array(values)}
     with pytest.raises(InputError, match=complaint):
-        schema.encode(new, "new.csv")
+        schema.encode(new, "new.csv", first=6)
 
 
 def test_rows_keep_their_inputs_whatever_block_they_are_read_in() -> None:

@@ -78,7 +78,8 @@ def _main(
 # What the parser raises for a wrong call; its home differs between versions of typer.
 USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 STOPPED, TERMINATED = 130, 143
-GO_ON = "stopped; what is in --out can be taken up again (train and compare: with --resume)."
+RESUME, AGAIN = "go on with --resume and --out, the folder it was in.", "the same command goes on where it was."
+GO_ON = {"train": RESUME, "compare": RESUME, "evaluate": AGAIN, "reproduce": AGAIN, "predict": "no file was written."}
 
 
 def main() -> None:
@@ -94,9 +95,9 @@ def main() -> None:
     except typer.Exit as left:
         sys.exit(left.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        _fail(GO_ON, STOPPED)
+        _fail(_stopped(), STOPPED)
     except Terminated:
-        _fail(GO_ON, TERMINATED)
+        _fail(_stopped(), TERMINATED)
     except FedulError as problem:
         _fail(str(problem), problem.exit_code)
     except BrokenPipeError:
@@ -123,6 +124,11 @@ class Terminated(BaseException):
 def _terminated(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is under way is put in order
     raise Terminated
+
+
+def _stopped() -> str:
+    """What a command says that was stopped, and how to go on where that is possible."""
+    return f"stopped; {GO_ON.get(''.join(sys.argv[1:2]), 'it is not done.')}"
 
 
 def _fail(sentence: str, code: int) -> None:

@@ -39,15 +39,19 @@ def datasets(context: typer.Context, data_dir: Folder = None, json: Json = False
         ]
         show.print_json({"datasets": rows})
         return
-    table = Table()
-    for heading in ("name", "what", "rows", "licence", "here"):
-        table.add_column(
-            heading, no_wrap=heading in ("name", "rows", "here"), justify="right" if heading == "rows" else "left"
-        )
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what")
+    table.add_column("rows", no_wrap=True, justify="right")
+    table.add_column("licence", max_width=14)  # so that more is left for what it is
+    table.add_column("here", no_wrap=True)
     for name, source in SOURCES.items():
         there = "embedded" if source.embedded else "yes" if places[name] else "no"
-        table.add_row(name, source.description, f"{source.rows:,}", source.licence, there)
+        table.add_row(name, source.about, f"{source.rows:,}", source.licence, there)
     show.out.print(table)
+    for name, place in places.items():
+        if place is None and (obtain := SOURCES[name].obtain):
+            show.out.print(f"[bold]{name}[/] cannot be fetched: {escape(obtain)}.")
     if absent := [name for name, place in places.items() if place is None and not SOURCES[name].obtain]:
         show.out.print(f"Get one with: fedul datasets fetch {absent[0]}")
 

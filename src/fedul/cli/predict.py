@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,8 +44,8 @@ def predict(
     from fedul.data.new_rows import NewRows
     from fedul.runs import RunFolder
 
-    if out is not None and Path(out).exists() and Path(inputs).exists() and Path(out).samefile(inputs):
-        raise InputError(f"{out}: is the file with the rows; choose another --out.")
+    if out is not None:
+        _check_place(Path(out), Path(inputs))
     if estimate_prior and prior is not None:
         raise InputError("prior and estimate-prior: give one of the two.")
     classifier = RunFolder(run).load_classifier(model)
@@ -61,17 +61,18 @@ def predict(
     if mix is not None:
         document["prior"] = _told(mix, classes)
     if out is not None:
-        document["rows"] = _written(Path(out), classes, blocks)
+        document["rows"] = _written(Path(out), classes, blocks, rows.names)
     elif json:
         every = [row for block in blocks for row in block.tolist()]
         document |= {"rows": len(every), "class": [classes[row.index(max(row))] for row in every]}
         document["probabilities"] = every
+        document |= {"file": rows.names} if rows.names else {}
     else:
-        _printed(classes, blocks)
+        _printed(classes, blocks, rows.names)
     for name, count in rows.unseen.items():
+        have = "1 row has" if count == 1 else f"{count:,} rows have"
         show.err.print(
-            f"[yellow]note:[/] column '{escape(name)}': {count:,} rows have a value that was not there in training",
-            soft_wrap=True,
+            f"[yellow]note:[/] column '{escape(name)}': {have} a value that was not there in training", soft_wrap=True
         )
     if mix is not None and not json:
         told = _told(mix, classes).items()
@@ -83,7 +84,20 @@ def predict(
     if json:
         show.print_json(document)
     elif out is not None:
-        show.out.print(f"{document['rows']:,} rows classified; written to [bold]{escape(out)}[/]", soft_wrap=True)
+        what = "1 row" if document["rows"] == 1 else f"{document['rows']:,} rows"
+        show.out.print(f"{what} classified; written to [bold]{escape(out)}[/]", soft_wrap=True)
+
+
+def _check_place(out: Path, inputs: Path) -> None:
+    """Refuses a place for predictions that would spoil the rows, or whose name says that it is something else."""
+    from fedul.report.predictions import ENDINGS
+
+    if out.exists() and inputs.exists() and out.samefile(inputs):
+        raise InputError(f"{out}: is the file with the rows; choose another --out.")
+    if out.suffix.lower() not in ENDINGS:
+        raise InputError(
+            f"{out}: predictions are CSV or Parquet; name a file that ends in .csv or .parquet with --out."
+        )
 
 
 def _predicted(classifier: Classifier, rows: Any) -> Iterator[Matrix]:
@@ -123,20 +137,22 @@ def _told(mix: ClassMix, classes: tuple[str, ...]) -> dict[str, dict[str, float]
     }
 
 
-def _written(path: Path, classes: tuple[str, ...], blocks: Iterator[Matrix]) -> int:
+def _written(path: Path, classes: tuple[str, ...], blocks: Iterator[Matrix], names: Sequence[str]) -> int:
+    from fedul.files import remove_old_leftovers
     from fedul.report.predictions import predictions_table
 
-    with predictions_table(path, classes) as table:
+    remove_old_leftovers(path.parent)
+    with predictions_table(path, classes, names) as table:
         for block in blocks:
             table.add(block)
         return table.rows
 
 
-def _printed(classes: tuple[str, ...], blocks: Iterator[Matrix]) -> None:
+def _printed(classes: tuple[str, ...], blocks: Iterator[Matrix], names: Sequence[str]) -> None:
     from fedul.report.predictions import PredictionsTable
 
     memory = io.BytesIO()
-    table = PredictionsTable(memory, classes, parquet=False)
+    table = PredictionsTable(memory, classes, names, parquet=False)
     for block in blocks:
         table.add(block)
         show.write_stdout(memory.getvalue().decode())

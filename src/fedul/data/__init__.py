@@ -31,11 +31,6 @@ class Source:
     obtain: str = ""  # for files that fedul cannot fetch: what a user does to get them
 
     @property
-    def description(self) -> str:
-        """What the data shows and, if it cannot be fetched, how to get it."""
-        return f"{self.about}; not fetched: {self.obtain}" if self.obtain else self.about
-
-    @property
     def embedded(self) -> bool:
         """Whether the data comes with the package."""
         return not self.files

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedul import priors as prior_tools
 from fedul.data.tables import open_table
 from fedul.errors import InputError
-from fedul.priors import Matrix
+from fedul.priors import Matrix, validate_mix
 
 
 def parse_prior(text: str, classes: tuple[str, ...], *, where: str) -> Matrix:
@@ -30,9 +29,8 @@ def parse_prior(text: str, classes: tuple[str, ...], *, where: str) -> Matrix:
     try:
         vector = [float(shares[name]) for name in classes]
     except ValueError:
-        raise InputError(f"{where}: '{text}' has a share that is not a number.") from None
-    prior: Matrix = prior_tools.validate([vector], classes=classes, where=where)[0]
-    return prior
+        raise InputError(f"{where}: '{text}' has a share that is not a number; give one for every class.") from None
+    return validate_mix(vector, classes, where=where)
 
 
 def _from_words(text: str, classes: tuple[str, ...], where: str) -> dict[str, str]:

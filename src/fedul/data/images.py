@@ -78,9 +78,13 @@ class ImageFolder:
 
 def image_files(named: Path) -> list[Path]:
     """Images to classify: one, or all below a folder."""
+    if not named.exists():
+        raise InputError(f"{named}: there is no such file.")
     if named.is_file():
         return [named]
-    files = sorted(p for p in named.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
+    files = sorted(
+        p for p in named.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file() and not p.name.startswith(".")
+    )
     if not files:
         raise InputError(f"{named}: no images are there ({', '.join(ENDINGS)}).")
     return files

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from fedul.config import OwnDataConfig
 from fedul.data.form import Form
+from fedul.data.number_marks import check_points
 from fedul.data.own_sets import ALONE, Codes, Names
 from fedul.data.tables import TableFile, open_table, table_paths
 from fedul.errors import InputError
 from fedul.schema import Schema
 from fedul.schema.facts import Facts, facts_of, words_of
+from fedul.schema.faults import fault, first_wrong
 from fedul.schema.table import TableSchema
 
 DEFAULT_SET = "set"
@@ -109,20 +111,39 @@ class OwnTable:
         facts = dict.fromkeys(self._features, Facts())
         first = 0
         for file in self._files:
+            check_points(file, [name for name in self._features if name not in self._categories])
             for block in file.blocks(self._features):
                 chosen = block.filter(pa.array(train[first : (first := first + len(block))]))
                 for name in self._features:
                     facts[name] += facts_of(chosen.column(name), as_words=name in self._categories)
+        for name, about in facts.items():
+            if fault(about):
+                raise self._at_fault(name, about, train)
         return Form("table", facts)
+
+    def _at_fault(self, name: str, about: Facts, train: NDArray[np.bool_]) -> InputError:
+        """What is wrong with a column, and in which row first."""
+        first = 0
+        for file in self._files:
+            for block in file.blocks([name]):
+                rows = np.flatnonzero(train[first : first + len(block)])
+                if found := first_wrong(block.column(name).take(pa.array(rows)), about):
+                    return InputError(
+                        f"{self.row(first + int(rows[found[0]]))}: column '{name}': {fault(about, found[1])}"
+                    )
+                first += len(block)
+        return InputError(f"{self.what}: column '{name}': {fault(about)}")
 
     def encoded(self, schema: Schema | None) -> torch.Tensor:
         assert isinstance(schema, TableSchema)
         made = np.empty((len(self.clients.codes), *schema.shape), np.float32)
         first = 0
         for file in self._files:
+            done = 0  # of this file
             for block in file.blocks(schema.names):
                 rows = {name: block.column(name) for name in schema.names}
-                schema.encode(rows, str(file.path), made[first : (first := first + len(block))])
+                schema.encode(rows, str(file.path), made[first : (first := first + len(block))], first=done)
+                done += len(block)
         return torch.from_numpy(made)
 
 

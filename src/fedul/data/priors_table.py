@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from fedul.data.tables import TableFile, open_table, table_paths
-from fedul.errors import InputError
+from fedul.errors import InputError, did_you_mean
 from fedul.priors import SUM_TOLERANCE, Matrix, validate
+from fedul.schema.faults import is_grouped
 
 UNITS = ("auto", "proportions", "percentages", "counts")
 WHOLE = {"proportions": 1.0, "percentages": 100.0}
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+\s*%?\s*$")
 MOST_ROUNDING = 0.02
 """What the sum of rounded shares may be off by, as a share of the whole."""
 NORMAL_95 = 2 * 1.959964
@@ -50,6 +53,15 @@ def read_priors(
     named: str, *, unit: str = "auto", client_column: str | None = None, set_column: str | None = None
 ) -> PriorsTable:
     """The class priors of a file, or of several that agree where they speak of the same set."""
+    try:
+        return _read(named, unit, client_column, set_column)
+    except InputError as problem:
+        if not Path(named).expanduser().is_dir() or str(problem).startswith(f"{named}:"):
+            raise
+        raise InputError(f"{named}: is a folder, of which every table is read: {problem}") from None
+
+
+def _read(named: str, unit: str, client_column: str | None, set_column: str | None) -> PriorsTable:
     lines: list[_Line] = []
     classes: tuple[str, ...] = ()
     for path in table_paths(named):
@@ -100,9 +112,10 @@ def _lines_of(table: TableFile, keys: tuple[str, str]) -> tuple[tuple[str, ...],
         for key, usual in zip(keys, ("client", "set"), strict=True)
     )
     if set_ is None:
+        guess = did_you_mean(keys[1], table.columns) or ";"
         raise InputError(
-            f"{table.path}: there is no column '{keys[1]}'; a table of priors has client,set and a column for each "
-            "class."
+            f"{table.path}: there is no column '{keys[1]}'{guess} a table of priors has client,set and a column "
+            "for each class."
         )
     others = [name for name in table.columns if name not in (client, set_)]
     bounds = {
@@ -111,7 +124,8 @@ def _lines_of(table: TableFile, keys: tuple[str, str]) -> tuple[tuple[str, ...],
     classes = tuple(name for name in others if name not in bounds)
     if len(classes) < 2:
         raise InputError(
-            f"{table.path}: names {len(classes)} classes; a table of priors has a column for each of two or more."
+            f"{table.path}: names {'1 class' if classes else 'no class'}; a table of priors has a column for each of "
+            "two or more."
         )
     for name in classes:
         if name[0] in "=+-@":  # a spreadsheet would run it, here and in the table of predictions
@@ -138,11 +152,17 @@ def _line(
         try:
             numbers[name] = float(text.rstrip("%").strip())
         except ValueError:
+            if is_grouped(text.rstrip("% ")):
+                raise InputError(
+                    f"{where}: '{text[:40]}' of '{name}' has thousands separators or a decimal comma; write it with "
+                    "a point at most."
+                ) from None
             raise InputError(
                 f"{where}: '{text[:40]}' of '{name}' is not a number; give a prior for every class."
             ) from None
         if not math.isfinite(numbers[name]) or numbers[name] < 0:
-            raise InputError(f"{where}: '{text[:40]}' of '{name}' is no share; give values from 0 upwards.")
+            why = ", being negative" if numbers[name] < 0 else ""
+            raise InputError(f"{where}: '{text[:40]}' of '{name}' is no share{why}; give values from 0 upwards.")
     for name in classes:
         if f"{name}_low" in bounds and not numbers[f"{name}_low"] <= numbers[name] <= numbers[f"{name}_high"]:
             raise InputError(f"{where}: the share of '{name}' is not between its low and high; mend them.")
@@ -182,15 +202,10 @@ def _cells(table: TableFile) -> Iterator[tuple[str, dict[str, str]]]:
                 if len(cells) != len(table.columns):
                     raise InputError(f"{where}: {len(cells)} cells for {len(table.columns)} columns; mend the line.")
                 if table.separator == ";":
-                    cells = [cell.replace(",", ".") if _decimal_comma(cell) else cell for cell in cells]
+                    cells = [cell.replace(",", ".") if DECIMAL_COMMA.match(cell) else cell for cell in cells]
                 yield where, dict(zip(table.columns, cells, strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise InputError(f"{table.path}: not a readable CSV file ({problem}); save it as CSV in UTF-8.") from None
-
-
-def _decimal_comma(cell: str) -> bool:
-    before, comma, after = cell.strip().rstrip("%").partition(",")
-    return bool(comma) and before.isdigit() and after.strip().isdigit()
 
 
 def _unit(lines: Sequence[_Line]) -> str:

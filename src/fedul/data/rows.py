@@ -15,6 +15,8 @@ from fedul.errors import InputError
 
 def read_rows(path: Path) -> NDArray[Any]:
     """The rows (n, ...) of a file."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder, but the classifier takes arrays; give .npy, .npz, .csv or idx images.")
     if not path.is_file():
         raise InputError(f"{path}: there is no such file.")
     ending = path.suffix.lower()

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from fedul.errors import InputError
+from fedul.errors import InputError, did_you_mean
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 SEPARATORS = (",", ";", "\t", "|")
@@ -27,6 +27,7 @@ MISSING = ["", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null",
 BLOCK_BYTES = 4 * 2**20
 BLOCK_ROWS = 65_536
 HEADER_BYTES = 2**20
+DECIMAL_COMMAS = re.compile(rb'(?:^|;)\s*"?[+-]?\d*,\d+"?\s*(?:;|$)', re.MULTILINE)
 WRONG_CELLS = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+): ?(.*)")
 MAGIC = {
     b"PK\x03\x04": "a zip archive or an Excel file",
@@ -70,19 +71,23 @@ class TableFile:
     path: Path
     columns: tuple[str, ...]
     separator: str = ""  # of a CSV; empty for Parquet
+    decimal_commas: bool = False  # some numbers have one, as far as the beginning of the file tells
 
     def check_has(self, columns: Sequence[str]) -> None:
         """Refuses a file that lacks a column, with the nearest ones it has."""
         for name in columns:
             if name not in self.columns:
-                raise InputError(f"{self.path}: there is no column '{name}'; it has {_listed(self.columns)}.")
+                guess = did_you_mean(name, self.columns)
+                has = f"{guess} It has" if guess else "; it has"
+                raise InputError(f"{self.path}: there is no column '{name}'{has} {_listed(self.columns)}.")
 
-    def blocks(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows in order, with these columns alone."""
+    def blocks(self, columns: Sequence[str] | None = None, *, as_written: bool = False) -> Iterator[pa.RecordBatch]:
+        """The rows in order, with these columns alone; decimal commas are points, unless asked for as written."""
         wanted = list(self.columns if columns is None else columns)
         self.check_has(wanted)
         try:
-            yield from self._csv(wanted) if self.separator else self._parquet(wanted)
+            for block in self._csv(wanted) if self.separator else self._parquet(wanted):
+                yield _with_points(block) if self.separator == ";" and not as_written else block
         except pa.ArrowInvalid as problem:
             raise _told(self.path, str(problem)) from None
         except UnicodeDecodeError:  # a message that quotes what is not text
@@ -104,8 +109,7 @@ class TableFile:
         )
         try:
             with pacsv.open_csv(self.path, *options) as reader:
-                for block in reader:
-                    yield _with_points(block) if self.separator == ";" else block
+                yield from reader
         except pa.ArrowInvalid as problem:
             if "Empty CSV" not in str(problem) and "Could not skip initial" not in str(problem):  # a header alone
                 raise
@@ -117,7 +121,7 @@ class TableFile:
 
 def _with_points(block: pa.RecordBatch) -> pa.RecordBatch:
     """Decimal commas, which go with semicolons, as points."""
-    pattern = r"^\s*([+-]?\d+),(\d+)\s*$"
+    pattern = r"^\s*([+-]?\d*),(\d+)\s*$"
     columns = [pc.replace_substring_regex(column, pattern, r"\1.\2") for column in block.columns]
     return pa.RecordBatch.from_arrays(columns, names=block.schema.names)
 
@@ -150,7 +154,7 @@ def open_table(path: Path) -> TableFile:
     except (csv.Error, StopIteration):
         raise InputError(f"{path}: its first line does not name columns; give a CSV with a header.") from None
     _check_names(path, columns)
-    return TableFile(path, columns, separator)
+    return TableFile(path, columns, separator, separator == ";" and DECIMAL_COMMAS.search(start) is not None)
 
 
 def _parquet_file(path: Path) -> TableFile:

@@ -216,6 +216,10 @@ class Method(ABC):
         """What a user should know of this method in a run of so many rounds, in sentences."""
         return []
 
+    def afterwards(self, history: Sequence[Mapping[str, Any]]) -> list[str]:
+        """What a user should know of this method in a run that is done, by the figures of its rounds, in sentences."""
+        return []
+
     def coordinate(self, history: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
         """What the coordinator tells every client in the next round, from the figures of the rounds so far."""
         return {}

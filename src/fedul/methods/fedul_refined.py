@@ -77,6 +77,14 @@ class FedULRefined(Method):
             return []
         return [f"fedul-refined: in {rounds} rounds refinement does not start, so that this is fedul."]
 
+    def afterwards(self, history: Sequence[Mapping[str, Any]]) -> list[str]:
+        rounds = len(history)
+        if not self.trust or self.remarks(rounds) or self.coordinate(history[:-1]):
+            return []
+        return [
+            f"fedul-refined: in a run of {rounds} rounds refinement did not start, so that it is fedul; add rounds."
+        ]
+
     def coordinate(self, history: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
         return {"refine": 1.0} if self.trust and len(history) >= self._start(history) else {}
 

@@ -1,4 +1,7 @@
-"""Predictions as a table, written block by block: the class, and the probability of each. CSV or Parquet."""
+"""Predictions as a table, written block by block: the class, and the probability of each. CSV or Parquet.
+
+Where each row is a file of its own, an image, its name comes first.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,18 @@ import pyarrow.parquet as pq
 from fedul.files import writing
 from fedul.priors import Matrix
 
+PARQUET = (".parquet", ".pq")
+ENDINGS = (".csv", *PARQUET)
+"""Of files that predictions can be written to."""
+
 
 class PredictionsTable:
-    """Takes probabilities (n, K) and writes a row for each."""
+    """Takes probabilities (n, K) and writes a row for each, with the name of its file if there are `names`."""
 
-    def __init__(self, file: IO[bytes], classes: Sequence[str], *, parquet: bool) -> None:
-        self._classes = pa.array(classes)
+    def __init__(self, file: IO[bytes], classes: Sequence[str], names: Sequence[str] = (), *, parquet: bool) -> None:
+        self._classes, self._names = pa.array(classes), names
         columns = [("class", pa.string()), *((f"p({name})", pa.float32()) for name in classes)]
-        self._schema = pa.schema(columns)
+        self._schema = pa.schema([("file", pa.string()), *columns] if names else columns)
         if parquet:
             self._writer = pq.ParquetWriter(file, self._schema)
         else:
@@ -30,9 +37,11 @@ class PredictionsTable:
         self.rows = 0
 
     def add(self, probabilities: Matrix) -> None:
-        names = self._classes.take(pa.array(probabilities.argmax(axis=1)))
-        figures = [pa.array(column.astype("float32")) for column in probabilities.T]
-        self._writer.write_table(pa.Table.from_arrays([names, *figures], schema=self._schema))
+        columns = [self._classes.take(pa.array(probabilities.argmax(axis=1)))]
+        columns += [pa.array(column.astype("float32")) for column in probabilities.T]
+        if self._names:
+            columns.insert(0, pa.array(self._names[self.rows : self.rows + len(probabilities)], pa.string()))
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
         self.rows += len(probabilities)
 
     def close(self) -> None:
@@ -40,9 +49,9 @@ class PredictionsTable:
 
 
 @contextmanager
-def predictions_table(path: Path, classes: Sequence[str]) -> Iterator[PredictionsTable]:
+def predictions_table(path: Path, classes: Sequence[str], names: Sequence[str] = ()) -> Iterator[PredictionsTable]:
     """A table in a file, which is there as a whole at the end of the block or not at all."""
     with writing(path) as file:
-        table = PredictionsTable(file, classes, parquet=path.suffix.lower() in (".parquet", ".pq"))
+        table = PredictionsTable(file, classes, names, parquet=path.suffix.lower() in PARQUET)
         yield table
         table.close()

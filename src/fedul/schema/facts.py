@@ -19,6 +19,9 @@ MOST_WORDS = 1000
 RARE = 5
 """Rows that a category needs for an input of its own, and to be told to other sites."""
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+DECIMAL_COMMA = r"^[+-]?\d*,\d+$"
+GROUPED = r"^[+-]?\d{1,3}((\.\d{3})+,\d+|(\.\d{3}){2,}|(,\d{3})+(\.\d+)?|([ '\x{2019}\x{a0}\x{202f}]\d{3})+([.,]\d+)?)$"
+"""Numbers with thousands separators: 14.960,97 or 14,960.97, and with blanks or apostrophes."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Facts:
     many: bool = False  # more of them than are counted
     rest: bool = False  # there are further words, each in a few rows only, which are not told
     strange: str = ""  # a type that is neither number nor text
+    spelled: int = 0  # texts that look like numbers with thousands separators or decimal commas
 
     def __add__(self, other: Facts) -> Facts:
         """Of both blocks together (Chan et al. 1979 for the moments)."""
@@ -60,6 +64,7 @@ class Facts:
             many=many,
             rest=self.rest or other.rest,
             strange=self.strange or other.strange,
+            spelled=self.spelled + other.spelled,
         )
 
     def shown(self) -> Facts:
@@ -95,7 +100,7 @@ class Facts:
         found = cls(
             **values, low=math.inf if low is None else float(low), high=-math.inf if high is None else float(high)
         )
-        counts = [found.rows, found.missing, found.numbers, *found.words.values()]
+        counts = [found.rows, found.missing, found.numbers, found.spelled, *found.words.values()]
         moments = [found.mean, found.squares]
         if not all(type(count) is int and count >= 0 for count in counts) or len(found.words) > MOST_WORDS:
             raise ValueError("counts of a column that are no counts")
@@ -124,14 +129,17 @@ def facts_of(values: pa.Array, *, as_words: bool = False) -> Facts:
     if not (pa.types.is_floating(values.type) or pa.types.is_string(values.type)):
         return Facts(rows, missing, strange=str(values.type))
     texts: dict[str, int] = {}
+    spelled = 0
     if pa.types.is_string(values.type):
         values, others = (pa.nulls(rows, pa.float64()), values) if as_words else numbers_and_words(values)
         counted = pc.value_counts(others.drop_null())
         texts = dict(zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True))
+        if texts and not as_words:
+            spelled = pc.sum(counted.filter(like_numbers(counted.field(0))).field(1)).as_py() or 0
     many = len(texts) > MOST_WORDS
     present = values.drop_null().to_numpy(zero_copy_only=False)
     if not len(present):
-        return Facts(rows, missing, words={} if many else texts, many=many)
+        return Facts(rows, missing, words={} if many else texts, many=many, spelled=spelled)
     with np.errstate(invalid="ignore", over="ignore"):  # infinities are found and told by their extremes
         mean = float(present.mean())
         squares = float(np.square(present - mean).sum())
@@ -146,7 +154,13 @@ def facts_of(values: pa.Array, *, as_words: bool = False) -> Facts:
         whole=bool((present == np.floor(present)).all()),
         words={} if many else texts,
         many=many,
+        spelled=spelled,
     )
+
+
+def like_numbers(texts: pa.Array) -> pa.Array:
+    """Which texts look like numbers, with thousands separators or decimal commas in them."""
+    return pc.or_(pc.match_substring_regex(texts, GROUPED), pc.match_substring_regex(texts, DECIMAL_COMMA))
 
 
 def simple(values: pa.Array) -> pa.Array:

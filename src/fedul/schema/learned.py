@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
 from fedul.errors import InputError
 from fedul.schema.facts import RARE, Facts, like_identifiers
+from fedul.schema.faults import fault
 from fedul.schema.table import NO, YES, Boolean, Category, Column, Number, TableSchema
 
 MOST_CATEGORIES = 50
@@ -49,14 +49,10 @@ def _column(name: str, about: Facts, classes: set[str]) -> tuple[Column | None, 
         return None, "is empty, and is left out."
     if words and words <= classes and not about.numbers:
         return None, "holds class names, and is left out; if it is the label, name it with --label-column."
+    if wrong := fault(about):
+        raise InputError(f"column '{name}': {wrong}")
     if about.numbers == about.present:
         return _number(name, about, missing=missing)
-    if about.numbers > 0.9 * about.present:
-        example = next(iter(about.words), "text")[:40]
-        raise InputError(
-            f"column '{name}': '{example}' is not a number, as the others are; mend it, leave it empty, or name the "
-            "column with --category-columns."
-        )
     if not about.numbers and not about.many and words <= {*YES, *NO}:
         yes = sum(count for word, count in about.words.items() if word.casefold() in YES)
         if yes in (0, about.present) and not missing:
@@ -68,8 +64,6 @@ def _column(name: str, about: Facts, classes: set[str]) -> tuple[Column | None, 
 
 
 def _number(name: str, about: Facts, *, missing: bool) -> tuple[Column | None, str]:
-    if math.isinf(about.low) or math.isinf(about.high) or not math.isfinite(about.deviation):
-        raise InputError(f"column '{name}': has an infinite or huge value; mend it or leave it empty.")
     if about.low == about.high and not missing:
         return None, "has one value only, and is left out."
     remark = ""

@@ -31,29 +31,32 @@ class Number:
     def width(self) -> int:
         return 1 + self.missing
 
-    def encode(self, values: pa.Array, into: Inputs, where: str) -> int:
-        """Fills the inputs; how many values were never seen in training."""
-        numbers = self._read(simple(values), where)
+    def encode(self, values: pa.Array, into: Inputs, where: str, first: int = 0) -> int:
+        """Fills the inputs; how many values were never seen in training. `first` is how many rows were before."""
+        numbers = self._read(simple(values), where, first)
         absent = np.isnan(numbers)
         into[:, 0] = np.where(absent, 0.0, (numbers - self.mean) / self.deviation)
         if self.missing:
             into[:, 1] = absent
         return 0
 
-    def _read(self, values: pa.Array, where: str) -> NDArray[np.float64]:
+    def _read(self, values: pa.Array, where: str, first: int) -> NDArray[np.float64]:
         if pa.types.is_string(values.type):
             values, others = numbers_and_words(values)
             if others.null_count < len(others):
                 row = int(np.argmin(others.is_null().to_numpy(zero_copy_only=False)))
                 raise InputError(
-                    f"{where}: column '{self.name}' has '{_short(others[row])}' where numbers are expected; mend it or "
-                    "leave it empty."
+                    f"{where}, row {first + row + 1}: column '{self.name}' has '{_short(others[row])}' where numbers "
+                    "are expected; mend it or leave it empty."
                 )
         elif not pa.types.is_floating(values.type):
             raise InputError(f"{where}: column '{self.name}' holds {values.type}; numbers are expected.")
         numbers: NDArray[np.float64] = values.to_numpy(zero_copy_only=False)
-        if np.isinf(numbers).any():
-            raise InputError(f"{where}: column '{self.name}' has an infinite value; mend it or leave it empty.")
+        if (infinite := np.isinf(numbers)).any():
+            row = int(infinite.argmax())
+            raise InputError(
+                f"{where}, row {first + row + 1}: column '{self.name}' has an infinite value; mend it or empty it."
+            )
         return numbers
 
 
@@ -70,7 +73,7 @@ class Category:
     def width(self) -> int:
         return len(self.words) + self.others + self.missing
 
-    def encode(self, values: pa.Array, into: Inputs, where: str) -> int:
+    def encode(self, values: pa.Array, into: Inputs, where: str, first: int = 0) -> int:
         texts = words_of(values)
         if not pa.types.is_string(texts.type):
             raise InputError(f"{where}: column '{self.name}' holds {texts.type}; words are expected.")
@@ -99,7 +102,7 @@ class Boolean:
     def width(self) -> int:
         return 1 + self.missing
 
-    def encode(self, values: pa.Array, into: Inputs, where: str) -> int:
+    def encode(self, values: pa.Array, into: Inputs, where: str, first: int = 0) -> int:
         texts = words_of(values)
         if not pa.types.is_string(texts.type):
             raise InputError(f"{where}: column '{self.name}' holds {texts.type}; yes or no is expected.")
@@ -108,8 +111,9 @@ class Boolean:
         absent = texts.is_null().to_numpy(zero_copy_only=False)
         strange = ~(yes | no | absent)
         if strange.any():
+            row = int(strange.argmax())
             raise InputError(
-                f"{where}: column '{self.name}' has '{_short(texts[int(strange.argmax())])}' where yes or no is "
+                f"{where}, row {first + row + 1}: column '{self.name}' has '{_short(texts[row])}' where yes or no is "
                 "expected; mend it or leave it empty."
             )
         into[:, 0] = np.where(absent, 0.0, yes - self.mean)
@@ -142,16 +146,19 @@ class TableSchema:
         return (sum(column.width for column in self.columns),)
 
     def encode(
-        self, rows: Mapping[str, pa.Array], where: str, into: Inputs | None = None
+        self, rows: Mapping[str, pa.Array], where: str, into: Inputs | None = None, *, first: int = 0
     ) -> tuple[Inputs, dict[str, int]]:
-        """The inputs (n, width) of a block of rows; and by column, how many of its values were never seen before."""
+        """The inputs (n, width) of a block of rows; and by column, how many of its values were never seen before.
+
+        `where` the rows are, and how many were before the `first` of them, is for what is said of a wrong one.
+        """
         count = len(rows[self.columns[0].name])
         inputs = np.empty((count, *self.shape), np.float32) if into is None else into
         unseen: dict[str, int] = {}
-        first = 0
+        place = 0
         for column in self.columns:
-            strange = column.encode(rows[column.name], inputs[:, first : first + column.width], where)
-            first += column.width
+            strange = column.encode(rows[column.name], inputs[:, place : place + column.width], where, first)
+            place += column.width
             if strange:
                 unseen[column.name] = strange
         return inputs, unseen
