@@ -103,12 +103,6 @@ def test_same_seed_same_folds() -> None:
     assert (first.clients[0].probabilities != other.clients[0].probabilities).any()
 
 
-def test_progress_is_told_of_every_fold() -> None:
-    told: list[tuple[int, int]] = []
-    cross_fit(federation(), Remembers(), folds=2, progress=lambda fold, folds: told.append((fold, folds)))
-    assert told == [(1, 2), (2, 2)]
-
-
 def test_one_fold_is_refused() -> None:
     with pytest.raises(InputError, match="folds"):
         cross_fit(federation(), Remembers(), folds=1)

@@ -36,23 +36,19 @@ def cross_fit(
     *,
     folds: int = 5,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Judged:
     """The rows of all clients, each judged by a model trained without it.
 
     `train` makes a model from a part of the federation; it should train as the delivered one was, for as many rounds.
     Held-out rows are judged and trained on like all others: with a fifth of the rows held out and five folds, a model
     learns from as many as the delivered one. But where the priors are the class shares of the training rows alone,
-    only these are: then the class counts are known, which takes most of the noise away. `progress(fold, folds)` is
-    told when a fold begins.
+    only these are: then the class counts are known, which takes most of the noise away.
     """
     if folds < 2:
         raise InputError(f"folds: {folds} would leave no rows to train on; use two or more.")
     parts = _parts(federation.clients)
     fold_of = _dealt(parts, folds, numpy_generator(seed, "folds"))
     for fold in range(folds):
-        if progress is not None:
-            progress(fold + 1, folds)
         classifier = train(replace(federation, clients=[part.without(fold_of[part.ids] == fold) for part in parts]))
         for part in parts:
             part.judge(classifier, fold_of[part.ids] == fold)

@@ -171,7 +171,8 @@ def test_tables_at_sites_are_standardised_by_the_moments_of_all(tmp_path: Path) 
         ({"table": TABLE.replace("smoker", "drinker")}, "lacks column 'smoker'"),
         ({"table": "extra," + TABLE.replace("\n", "\n1,").rstrip("1,")}, "has a further column 'extra'"),
         ({"priors": PRIORS.replace("well", "fine")}, "its classes are ill, fine, not ill, well"),
-        ({"priors": PRIORS.replace("b,", "c,")}, "has priors for set 'c', of which"),
+        ({"priors": PRIORS.replace("b,", "c,")}, "have a fault, which its own log tells"),
+        ({"table": TABLE.replace("\n21,", "\nsecret,")}, "have a fault, which its own log tells"),
         ({"min-rows": 1000}, "fewer than its min-rows 1000"),
     ],
 )
@@ -184,6 +185,7 @@ def test_a_site_that_differs_is_refused_with_the_reason(
     assert "site 'west' is refused: " in told
     assert reason in told
     assert str(tmp_path) not in told
+    assert "secret" not in told
 
 
 def test_what_the_coordinator_keeps_names_no_prior_and_no_path_of_a_site(tmp_path: Path) -> None:

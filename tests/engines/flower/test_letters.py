@@ -9,7 +9,6 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from fedul.engines.flower.client_app import without_paths
 from fedul.engines.flower.letters import Letter, Unreadable, grouped, opened, packed
 
 LETTER = Letter(
@@ -63,16 +62,3 @@ def test_a_letter_without_numbers_is_json_that_anyone_reads() -> None:
     assert json.loads(packed(Letter({"a": 1}))["notes"]["json"]) == {"a": 1}
     with pytest.raises(ValueError, match="not JSON compliant"):
         packed(Letter({"loss": float("nan")}))
-
-
-@pytest.mark.parametrize(
-    ("sentence", "told"),
-    [
-        ("/srv/north/rows.csv: holds no rows.", "rows.csv: holds no rows."),
-        ("C:\\data\\rows.csv, row 3: names no set.", "rows.csv, row 3: names no set."),
-        ("column 'a': 'x' is not a number.", "column 'a': 'x' is not a number."),
-        ("its classes are ill, well, not ill/well.", "its classes are ill, well, not ill/well."),
-    ],
-)
-def test_problems_are_told_without_the_folders_of_a_site(sentence: str, told: str) -> None:
-    assert without_paths(sentence) == told

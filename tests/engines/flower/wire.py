@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedul.engines.flower.client_app import without_paths
 from fedul.engines.flower.letters import Letter, Unreadable, opened, packed
 from fedul.engines.flower.own import Own
 from fedul.engines.flower.post import Answer, Post, Silence
-from fedul.engines.flower.site import answered
+from fedul.engines.flower.site import answered, told
 from fedul.errors import FedulError
 
 Fault = Callable[[str, Letter, Letter], Letter | None]
@@ -50,7 +49,7 @@ class Wire(Post):
         try:
             answer: Letter | None = answered(kind, own, opened(packed(letter), 2**30))
         except FedulError as problem:
-            return Silence(without_paths(str(problem)), own.config.name)
+            return Silence(told(problem), own.config.name)
         assert answer is not None
         if node in self.faults:
             answer = self.faults[node](kind, letter, answer)

@@ -1,19 +1,18 @@
 """The site's side for Flower: every question is answered by `fedul.engines.flower.site`, with the site's own data.
 
-A problem is answered with a sentence. Paths are taken out of it: they are the site's own business, and in its log.
+A problem is told to the site's log. The coordinator hears of it in words that quote nothing of the site's.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedul.engines.flower.letters import Letter, Unreadable, opened, packed
 from fedul.engines.flower.own import Own
-from fedul.engines.flower.site import ANSWERS, answered
+from fedul.engines.flower.site import ANSWERS, answered, told
 from fedul.errors import FedulError
 
 app = ClientApp()
@@ -30,17 +29,8 @@ def _answer(kind: str, message: Message, context: Context) -> Message:
         letter = answered(kind, own, opened(message.content, own.config.max_message_mb * 2**20))
     except (FedulError, Unreadable) as problem:
         logging.getLogger("flwr").error("fedul: %s", problem)
-        letter = Letter({"problem": without_paths(str(problem)), "name": name})
+        letter = Letter({"problem": told(problem), "name": name})
     return Message(packed(letter), reply_to=message)
-
-
-def without_paths(sentence: str) -> str:
-    """The sentence with the folders of file names left out.
-
-    >>> without_paths("/srv/north/patients.csv, row 3: names no set; fill it, or drop the row.")
-    'patients.csv, row 3: names no set; fill it, or drop the row.'
-    """
-    return re.sub(r"(?<![\w.])(?:[A-Za-z]:)?[/\\](?:[^/\\,;:'\"\n]+[/\\])*(?=\S)", "", sentence)
 
 
 def _handler(kind: str):  # type: ignore[no-untyped-def]

@@ -33,11 +33,22 @@ from fedul.priors import ranks
 from fedul.settings import make
 
 
+class Told(InputError):
+    """A problem that the coordinator may know of. All others stay at the site: they may quote what is in a file."""
+
+
 def answered(kind: str, own: Own, asked: Letter) -> Letter:
     """The answer to a question of this kind."""
     if kind not in ANSWERS:
-        raise InputError(f"a question '{kind[:40]}' is not known here; coordinator and sites need the same fedul.")
+        raise Told(f"a question '{kind[:40]}' is not known here; coordinator and sites need the same fedul")
     return ANSWERS[kind](own, asked)
+
+
+def told(problem: Exception) -> str:
+    """What the coordinator is told of a problem."""
+    return (
+        str(problem) if isinstance(problem, Told) else "its settings or its data have a fault, which its own log tells"
+    )
 
 
 def _hello(own: Own, asked: Letter) -> Letter:
@@ -45,7 +56,7 @@ def _hello(own: Own, asked: Letter) -> Letter:
     own = own.seeded(int(asked.notes["seed"]))
     wanted, here = list(map(str, asked.notes["classes"])), own.classes
     if sorted(wanted) != sorted(here):
-        raise InputError(f"its classes are {', '.join(here)}, not {', '.join(wanted)}")
+        raise Told(f"its classes are {', '.join(here)}, not {', '.join(wanted)}")
     return Letter({"name": own.config.name, "form": own.form().plain()})
 
 
@@ -63,14 +74,10 @@ class _Work:
         notes = asked.notes
         agreement, config = Agreement.from_plain(notes["agreement"]), make(TrainConfig, notes["training"])
         if config.model not in models.MODELS:  # "package.module:factory" would run code that the coordinator names
-            raise InputError(
-                f"model '{config.model[:40]}': sites take models by name only ({', '.join(models.MODELS)})."
-            )
+            raise Told(f"model '{config.model[:40]}': sites take models by name only ({', '.join(models.MODELS)}).")
         client = own.seeded(config.seed).client(agreement, notes["run"])
         if len(client.train) < own.config.min_rows:
-            raise InputError(
-                f"it has {len(client.train)} rows to train on, fewer than its min-rows {own.config.min_rows}"
-            )
+            raise Told(f"it has {len(client.train)} rows to train on, fewer than its min-rows {own.config.min_rows}")
         module = models.build(config.model, agreement.input_shape, len(agreement.classes), config.seed)
         put_channels_last(module, agreement.input_shape)
         return cls(client, agreement, config, module)
@@ -133,7 +140,7 @@ def _judged(work: _Work, weights: Weights) -> dict[str, Any]:
     found = HeldOutRows([set_task(work.client, work.client.held_out, work.agreement)]).judged(module)
     sums = {"losses": list(found.losses), "squares": list(found.squares), "changes": list(found.changes)}
     if not np.isfinite(list(sums.values())).all():
-        raise InputError("its held-out rows have no finite loss")
+        raise Told("its held-out rows have no finite loss")
     return {"rows": found.rows, **sums}
 
 
