@@ -10,7 +10,7 @@ import logging
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedul.engines.flower.letters import Letter, Unreadable, opened, packed
+from fedul.engines.flower.letters import Letter, opened, packed
 from fedul.engines.flower.own import Own
 from fedul.engines.flower.site import ANSWERS, answered, told
 from fedul.errors import FedulError
@@ -27,8 +27,8 @@ def _answer(kind: str, message: Message, context: Context) -> Message:
         own = Own.read(settings)
         name = own.config.name
         letter = answered(kind, own, opened(message.content, own.config.max_message_mb * 2**20))
-    except (FedulError, Unreadable) as problem:
-        logging.getLogger("flwr").error("fedul: %s", problem)
+    except Exception as problem:  # whatever it is, Flower would send its text
+        logging.getLogger("flwr").error("fedul: %s", problem, exc_info=not isinstance(problem, FedulError))
         letter = Letter({"problem": told(problem), "name": name})
     return Message(packed(letter), reply_to=message)
 

@@ -81,6 +81,8 @@ def coordinate(post: Post, settings: Mapping[str, Any]) -> Run:
     with folder.opened(_record(agreed, training), resume=config.resume) as state:
         write_json(folder.path / AGREEMENT, {"run": name, **agreed.plain()})
         last = run_rounds(parts, training, state, folder, reporter)
+        for sentence in method.afterwards(last.history):
+            reporter.warn(sentence)
         run = finish(parts, last, folder, _counts(members), 0)
         _evaluate(engine, run, folder)
         write_bytes(folder.path / "report.html", page(facts_of(folder)).encode())  # no federation: it shows no prior
