@@ -25,21 +25,21 @@ from fedul.engines.flower.loopback import Loopback, loopback
 
 from ..engines.flower.wire import DIGITS, Wire, digits_sites
 
-SITES = 3
+SITES = 2
 ROUNDS = 5
 BROKEN = 2
-"""The round in which site 3 sends an update that is not one."""
+"""The round in which site 2 sends an update that is not one."""
 SETTINGS = {
     "classes": ",".join("0123456789"),
     "sites": SITES,
-    "min-sites": 2,
+    "min-sites": 1,
     "rounds": ROUNDS,
     "algorithm": "scaffold",
     "model": "mlp",
-    "round-seconds": 30.0,
+    "round-seconds": 20.0,
     "start-seconds": 90.0,
 }
-# Loaded by every Python that site 3 starts: its answers in one round are not numbers.
+# Loaded by every Python that site 2 starts: its answers in one round are not numbers.
 SABOTAGE = f"""
 import sys
 from importlib.abc import MetaPathFinder
@@ -140,8 +140,7 @@ def test_sites_come_and_go_lie_and_the_coordinator_is_lost_and_the_result_is_wha
     for site in sites:
         federation.register(site)
     federation.start_site(sites[0], settings_of(sites[0]))
-    federation.start_site(sites[1], settings_of(sites[1]))
-    federation.start_site(sites[2], settings_of(sites[2]), PYTHONPATH=str(tmp_path / "sabotage"))
+    federation.start_site(sites[1], settings_of(sites[1]), PYTHONPATH=str(tmp_path / "sabotage"))
     make_site_key(federation.folder / "keys", "stranger")  # and nobody registers it
     federation.start_site("stranger", settings_of("stranger"))
     federation.run({})
@@ -151,9 +150,8 @@ def test_sites_come_and_go_lie_and_the_coordinator_is_lost_and_the_result_is_wha
     outside |= set().union(*(addresses(process.pid) for process in federation.processes.values()))
     federation.kill(sites[1])  # round 3 is under way
     until(
-        lambda: any(sites[1] in line.get("troubles", {}) for line in history(run)), "a round without a site", federation
+        lambda: any(line["round"] > BROKEN and "troubles" in line for line in history(run)), "its absence", federation
     )
-    assert federation.processes["stranger"].poll() is not None
     federation.start_site(sites[1], settings_of(sites[1]))
     federation.kill("superlink")
 
@@ -169,7 +167,7 @@ def test_sites_come_and_go_lie_and_the_coordinator_is_lost_and_the_result_is_wha
     lines = history(run)
     assert federation.status(number) == "finished:completed"
     assert [line["round"] for line in lines] == list(range(1, ROUNDS + 1))
-    assert "not finite" in lines[BROKEN - 1]["troubles"][sites[2]]
+    assert "not finite" in lines[BROKEN - 1]["troubles"][sites[1]]
     assert lines[-1]["clients"] == SITES
     assert "stranger" not in troubles(run)
     assert "ApiError:2004" in federation.log("superlink")  # its key is not known

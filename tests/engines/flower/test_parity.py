@@ -36,7 +36,7 @@ def assert_same(found: fedul.Run, expected: fedul.Run) -> None:
     assert found.selected_round == expected.selected_round
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fednova", "fedprox", "fedadam", "median"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fednova", "fedadam", "median"])
 def test_sites_end_with_the_weights_and_figures_of_a_run_in_process(tmp_path: Path, algorithm: str) -> None:
     found = coordinate(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, algorithm=algorithm))
     assert_same(found, fedul.train(fedul.load("digits", clients=3), rounds=3, algorithm=algorithm))
