@@ -45,19 +45,19 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --no-compile --editable .
 	@touch $@
 
 $(VENV)/.flower: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[flower]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[flower]'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
 	@touch $@ $(VENV)/.run $(VENV)/.flower
 
 # Other simulators pin what they need, so they have an environment of their own.
 $(BENCH)/.ready: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip install --quiet --editable '.[bench]'
+	$(BENCH)/bin/python -m pip install --quiet --no-compile --editable '.[bench]'
 	@touch $@

@@ -172,6 +172,7 @@ class Noted:
     def __init__(self, engine: InProcess) -> None:
         self.engine, self.asked = engine, list[list[str]]()
         self.names, self.remarks, self.noted = engine.names, engine.remarks, engine.noted
+        self.judges_along = engine.judges_along
 
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
         self.asked.append(list(clients))
