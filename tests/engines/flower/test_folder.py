@@ -24,7 +24,8 @@ from fedul.errors import InputError
 
 @pytest.fixture
 def project(tmp_path: Path) -> dict[str, Any]:
-    new_folder(tmp_path / "lungs", {"classes": ("flu", "cold"), "out": "/srv/run", "rounds": 7})
+    given = {"classes": ("flu", "cold"), "out": "/srv/run", "rounds": 7, "round-seconds": 9.0}
+    new_folder(tmp_path / "lungs", given)
     found: dict[str, Any] = tomllib.loads((tmp_path / "lungs" / "pyproject.toml").read_text())
     return found
 
@@ -39,8 +40,14 @@ def test_flower_takes_the_folder_for_an_app(tmp_path: Path, project: dict[str, A
 
 def test_all_settings_are_in_the_folder_and_those_given_are_kept(project: dict[str, Any]) -> None:
     config, training = read_settings(project["tool"]["flwr"]["app"]["config"])
-    assert (config.classes, config.out, config.sites) == (("flu", "cold"), "/srv/run", 2)
+    assert (config.classes, config.out, config.sites, config.round_seconds) == (("flu", "cold"), "/srv/run", 2, 9.0)
     assert (training.rounds, training.algorithm, training.loss) == (7, "fedavg", None)
+
+
+def test_a_setting_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unknown setting 'rouns': did you mean 'rounds'"):
+        new_folder(tmp_path / "lungs", {"rouns": 3})
+    assert not (tmp_path / "lungs").exists()
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path, project: dict[str, Any]) -> None:

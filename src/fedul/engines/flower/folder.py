@@ -11,8 +11,9 @@ from typing import Any
 
 from fedul import __version__
 from fedul.config import CoordinatorConfig, TrainConfig
-from fedul.errors import InputError
+from fedul.errors import InputError, unknown
 from fedul.files import write_bytes
+from fedul.settings import underscored
 
 PACKAGE = "federation"
 APP = "from fedul.engines.flower import {side}_app\n\napp = {side}_app.app\n"
@@ -24,8 +25,13 @@ def new_folder(folder: Path, settings: Mapping[str, Any]) -> list[Path]:
     """Writes the folder; the files that it consists of."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: is there already and not empty; choose another folder.")
+    given = underscored(settings)
+    known = {each.name for kind in (CoordinatorConfig, TrainConfig) for each in fields(kind)}
+    for name in given:
+        if name not in known:
+            raise unknown("setting", name, known)
     texts = {
-        "pyproject.toml": _project(folder.resolve().name, settings),
+        "pyproject.toml": _project(folder.resolve().name, given),
         f"{PACKAGE}/__init__.py": "",
         f"{PACKAGE}/server_app.py": APP.format(side="server"),
         f"{PACKAGE}/client_app.py": APP.format(side="client"),
