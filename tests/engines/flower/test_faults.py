@@ -53,8 +53,9 @@ FAULTS = {
         "'x' is no buffer of the model",
     ),
     "rows of no number": (noted(rows="many"), "its 'rows' is no number"),
-    "no rows": (noted(rows=0), "it claims 0 rows"),
+    "no rows": (noted(rows=0), "it claims 0 rows and"),
     "negative steps": (noted(steps=-1.0), "and -1 steps"),
+    "far more steps": (noted(steps=1e308), "and 1e+308 steps, where"),
     "silent": (in_training(lambda _: None), "no answer within 1 s"),
 }
 

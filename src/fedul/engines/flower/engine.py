@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from fedul.algorithms.base import Update, Weights
+from fedul.algorithms.base import Update, Weights, plain_steps
 from fedul.config import CoordinatorConfig
 from fedul.engines.flower.letters import Letter, grouped
 from fedul.engines.flower.members import Members
@@ -16,6 +16,7 @@ from fedul.engines.flower.post import Answer, Silence
 from fedul.engines.flower.updates import Expected, Refused, length, wild
 from fedul.engines.local import Broadcast
 from fedul.errors import WorldError
+from fedul.methods.base import step_sizes
 from fedul.methods.fedul import TEMPERATURES, HeldOut
 
 
@@ -138,7 +139,8 @@ class OnFlower:
             try:
                 if isinstance(answer, Silence):
                     raise Refused(answer.reason)
-                found[name] = expected.update(name, answer)
+                rows = self._members.by_name[name].rows
+                found[name] = expected.update(name, answer, rows, self._steps(rows))
                 if broadcast.judged:
                     self._hear(name, answer.notes)
             except Refused as problem:
@@ -147,6 +149,12 @@ class OnFlower:
             del found[name]
             self._troubles[name] = reason
         return found
+
+    def _steps(self, rows: int) -> float:
+        """What the local steps of a site with so many rows amount to."""
+        training = self._members.training
+        steps = training.epochs * len(step_sizes(rows, training.batch_size))
+        return plain_steps(training.optimizer, training.momentum, steps)
 
     def _hear(self, name: str, notes: Mapping[str, Any]) -> None:
         """Takes in what a site says of its held-out rows."""

@@ -125,7 +125,9 @@ class Members:
             except (KeyError, ValueError) as problem:
                 self._refuse(f"node {node}", str(problem))
                 continue
-            if name in found or name in (known or {}):
+            if not name.strip() or not name.isprintable():
+                self._refuse(f"node {node}", "its name cannot be read")
+            elif name in found or name in (known or {}):
                 self._refuse(name, "another site has the same name")
             elif name in self.by_name and self.by_name[name].node in nodes:
                 self._greeted.discard(node)  # a site that was started again, before its old self is known to be gone
@@ -153,6 +155,8 @@ class Members:
                 if isinstance(answer, Silence):
                     raise ValueError(answer.reason)
                 counts = {key: int(answer.notes[key]) for key in ("rows", "held_out_rows", "sets")}
+                if counts["rows"] < 1 or min(counts.values()) < 0:
+                    raise ValueError("it has no rows to train on")
                 member = Member(names[node], node, **counts, alone=bool(answer.notes["alone"]))
             except (KeyError, TypeError, ValueError) as problem:
                 self._refuse(names[node], str(problem))

@@ -84,7 +84,7 @@ class _Work:
 
     @property
     def threads(self) -> Any:
-        return arithmetic_threads(self.config.threads or good_threads(self.module))
+        return arithmetic_threads(good_threads(self.module))  # its own business, whatever the coordinator would like
 
 
 def _join(own: Own, asked: Letter) -> Letter:

@@ -34,8 +34,8 @@ class Expected:
         """No letter of a site can be larger: a change of everything, and as much again for the algorithm."""
         return 3 * sum(max(t.nbytes, 8 * t.numel()) for t in self.weights.values()) + 2**20
 
-    def update(self, site: str, answer: Letter) -> Update:
-        """The update that an answer holds."""
+    def update(self, site: str, answer: Letter, rows: int, steps: float) -> Update:
+        """The update that an answer holds, of a site that has so many rows and so takes so many steps."""
         delta, buffers, message = (answer.group(name) for name in ("delta", "buffers", "message"))
         if delta.keys() != self.parameters:
             raise Refused("its tensors are not those of the model")
@@ -50,10 +50,10 @@ class Expected:
             if name not in self.parameters:
                 raise Refused(f"'{name[:80]}' is no parameter of the model")
             _check(name, tensor, self.weights[name], self.weights[name].dtype)
-        rows, steps, loss = (_number(answer.notes, name) for name in ("rows", "steps", "loss"))
-        if rows < 1 or rows != int(rows) or steps <= 0:
-            raise Refused(f"it claims {rows:g} rows and {steps:g} steps")
-        return Update(site, delta, int(rows), steps, loss, buffers, message)
+        claimed, taken, loss = (_number(answer.notes, name) for name in ("rows", "steps", "loss"))
+        if claimed != rows or taken != steps:
+            raise Refused(f"it claims {claimed:g} rows and {taken:g} steps, where {rows} and {steps:g} are expected")
+        return Update(site, delta, rows, steps, loss, buffers, message)
 
 
 def wild(updates: Sequence[Update], usual: float | None) -> dict[str, str]:
