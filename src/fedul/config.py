@@ -213,6 +213,13 @@ class SiteConfig:
 
     def __post_init__(self) -> None:
         check(self)
+        if not readable(self.name):
+            raise InputError("name: the site needs a name of at most 100 letters that can be printed.")
+
+
+def readable(name: Any) -> bool:
+    """Whether a site can be called so, in messages and on pages."""
+    return isinstance(name, str) and bool(name.strip()) and name.isprintable() and len(name) <= 100
 
 
 @dataclass(frozen=True)

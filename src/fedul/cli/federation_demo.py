@@ -39,7 +39,9 @@ def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, json: boo
     }
     started = time.monotonic()
     with show.Rounds(f"{sites} sites") as reporter, loopback(folder / "federation", settings) as made:
-        show.err.print(f"starting a SuperLink and {sites} sites on loopback, with TLS and a key each (a minute)")
+        show.err.print(
+            f"starting a SuperLink and {sites} sites on loopback, with TLS and a key each (minutes, on a small machine)"
+        )
         made.start_coordinator()
         for client in study.federation.clients:
             made.register(client.name)

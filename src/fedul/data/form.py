@@ -35,10 +35,12 @@ class Form:
 
         try:
             columns = {str(about.pop("name")): Facts.from_plain(about) for about in map(dict, stored["columns"])}
+            if not all(name.isprintable() for name in [*columns, *(about.strange for about in columns.values())]):
+                raise ValueError("names that cannot be read")
             scaling = Scaling(float(stored["scaling"]["scale"]), float(stored["scaling"]["shift"]))
             return cls(str(stored["kind"]), columns, tuple(map(int, stored["shape"])), scaling)
-        except (KeyError, TypeError, AttributeError) as problem:
-            raise ValueError(f"not a form of data ({problem})") from None
+        except (KeyError, TypeError, AttributeError, OverflowError):
+            raise ValueError("not a form of data") from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,10 @@ MOST_WORDS = 1000
 """Different texts of a column that are counted; one with more is no category."""
 RARE = 5
 """Rows that a category needs for an input of its own, and to be told to other sites."""
+FEW = 20
+"""Numbers of a column that are too few to tell their mean and spread to other sites."""
+LARGEST = 1e100
+"""No mean or spread of a column is larger, whatever a site says."""
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 DECIMAL_COMMA = r"^[+-]?\d*,\d+$"
 GROUPED = r"^[+-]?\d{1,3}((\.\d{3})+,\d+|(\.\d{3}){2,}|(,\d{3})+(\.\d+)?|([ '\x{2019}\x{a0}\x{202f}]\d{3})+([.,]\d+)?)$"
@@ -75,15 +79,14 @@ class Facts:
         """
         told = {word: count for word, count in self.words.items() if count >= RARE}
         many = self.many or like_identifiers(self)
-        reach = self.deviation
-        return replace(
-            self,
-            low=self.mean - reach if self.numbers else self.low,
-            high=self.mean + reach if self.numbers else self.high,
-            words={} if many else told,
-            many=many,
-            rest=self.rest or len(told) < len(self.words),
-        )
+        rest = self.rest or len(told) < len(self.words)
+        shown = replace(self, words={} if many else told, many=many, rest=rest)
+        if not self.numbers:
+            return shown
+        if self.numbers < FEW:  # their mean and spread would be the numbers themselves: as if they were missing
+            hidden = replace(shown, missing=self.missing + self.numbers, numbers=0, mean=0.0, squares=0.0)
+            return replace(hidden, low=math.inf, high=-math.inf)
+        return replace(shown, low=self.mean - self.deviation, high=self.mean + self.deviation)
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -104,8 +107,10 @@ class Facts:
         moments = [found.mean, found.squares]
         if not all(type(count) is int and count >= 0 for count in counts) or len(found.words) > MOST_WORDS:
             raise ValueError("counts of a column that are no counts")
-        if not all(isinstance(each, int | float) and math.isfinite(each) for each in moments) or found.squares < 0:
-            raise ValueError("moments of a column that are not finite")
+        if found.rows < found.missing + found.numbers:
+            raise ValueError("counts of a column that do not fit together")
+        if not all(isinstance(each, int | float) and abs(each) < LARGEST for each in moments) or found.squares < 0:
+            raise ValueError("moments of a column that cannot be")
         return found
 
     @property

@@ -14,6 +14,7 @@ import torch
 import fedul
 from fedul.engines.flower.coordinator import coordinate
 from fedul.engines.flower.letters import Letter
+from fedul.engines.flower.post import Silence
 from fedul.errors import InputError, WorldError
 from fedul.runs import RunFolder
 
@@ -191,8 +192,65 @@ def test_a_site_that_differs_is_refused_with_the_reason(
     told = capsys.readouterr().err
     assert "site 'west' is refused: " in told
     assert reason in told
-    assert str(tmp_path) not in told
+    assert str(tmp_path / "west") not in told
     assert "secret" not in told
+
+
+def answering(kind: str, **notes: Any) -> Fault:
+    """A fault in every answer of this kind."""
+    return lambda asked, _, answer: Letter({**answer.notes, **notes}, answer.tensors) if asked == kind else answer
+
+
+LIES: dict[str, Fault] = {
+    "no form": answering("hello", form={}),
+    "a form of text": answering("hello", form="table"),
+    "a name that is none": answering("hello", name={"x": 1}),
+    "a name that moves the cursor": answering("hello", name="\x1b[31mnorth\nfedul: done"),
+    "no rows": answering("join", rows=-5),
+    "rows without end": answering("join", rows=10**17),
+    "sums of another length": answering("judge", judged={"rows": 1, "losses": [1.0], "squares": [], "changes": []}),
+    "sums of more rows than it has": answering(
+        "judge", judged={"rows": 10**9, "losses": [0.0] * 21, "squares": [0.0] * 21, "changes": [0.0] * 21}
+    ),
+    "no opinion": answering("evaluate", rows=True, accuracy="high"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_whatever_a_site_says_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str], lie: str) -> None:
+    found = coordinate(Wire(hospitals(tmp_path), {3: LIES[lie]}), two_classes(tmp_path, 2))
+    assert found.history[0]["clients"] >= 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_numbers_that_few_rows_have_are_not_told(tmp_path: Path) -> None:
+    rows = TABLE.splitlines()
+    table = "\n".join(["rare," + rows[0], "777.125," + rows[1], *("," + row for row in rows[2:])]) + "\n"
+    sites = {number: table_site(tmp_path, name, table=table) for number, name in ((1, "north"), (2, "south"))}
+    coordinate(Wire(sites), two_classes(tmp_path, 2))
+    for file in (tmp_path / "run").rglob("*.json"):
+        assert "777" not in file.read_text()
+
+
+def test_a_schema_cannot_ask_for_columns_that_a_site_ignores(tmp_path: Path) -> None:
+    def greedy(wire: Wire) -> list[str]:
+        seen = []
+
+        def asked(kind: str, letters: Any, seconds: float) -> Any:
+            if kind == "join":
+                for letter in letters.values():
+                    letter.notes["agreement"]["schema"]["columns"][0]["name"] = "set"
+            answers = Wire.asked(wire, kind, letters, seconds)
+            seen.extend(answer.reason for answer in answers.values() if isinstance(answer, Silence))
+            return answers
+
+        wire.asked = asked  # type: ignore[method-assign]
+        with pytest.raises(WorldError, match="0 sites can take part"):
+            coordinate(wire, two_classes(tmp_path, 2))
+        return seen
+
+    sites = {1: table_site(tmp_path, "north"), 2: table_site(tmp_path, "south")}
+    assert greedy(Wire(sites)) == ["its settings or its data have a fault, which its own log tells"] * 2
 
 
 def test_what_the_coordinator_keeps_names_no_prior_and_no_path_of_a_site(tmp_path: Path) -> None:

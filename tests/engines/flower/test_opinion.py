@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from .test_parity import settings
 from .wire import Wire, digits_sites
 
 CLASSES = ("a", "b")
+ROWS = defaultdict(lambda: 150)
 
 
 def said(accuracy: float, error: float = 0.03, rows: int = 150, p_value: float | None = 0.5) -> dict[str, float | None]:
@@ -22,18 +24,22 @@ def said(accuracy: float, error: float = 0.03, rows: int = 150, p_value: float |
 
 
 def test_sites_that_have_too_little_to_say_do_not_count() -> None:
-    assert together({"north": {"rows": 0}}, CLASSES) is None
-    alone = together({"north": said(0.9)}, CLASSES)
-    assert together({"north": said(0.9), "south": {"rows": 0}}, CLASSES) == alone
+    assert together({"north": {"rows": 0}}, CLASSES, ROWS) is None
+    alone = together({"north": said(0.9)}, CLASSES, ROWS)
+    assert together({"north": said(0.9), "south": {"rows": 0}}, CLASSES, ROWS) == alone
 
 
-@pytest.mark.parametrize("nonsense", [{}, {"rows": "many"}, said(7.0), said(0.9, error=-1), said(0.9, p_value=3)])
+@pytest.mark.parametrize(
+    "nonsense", [{}, {"rows": "many"}, said(7.0), said(0.9, error=-1), said(0.9, p_value=3), said(0.9, rows=10**12)]
+)
 def test_an_opinion_that_is_none_does_not_count(nonsense: dict[str, float]) -> None:
-    assert together({"north": said(0.9), "west": nonsense}, CLASSES) == together({"north": said(0.9)}, CLASSES)
+    assert together({"north": said(0.9), "west": nonsense}, CLASSES, ROWS) == together(
+        {"north": said(0.9)}, CLASSES, ROWS
+    )
 
 
 def test_a_site_that_finds_no_mistake_does_not_outweigh_the_others() -> None:
-    found = together({"north": said(1.0, error=0.001), "south": said(0.8)}, CLASSES)
+    found = together({"north": said(1.0, error=0.001), "south": said(0.8)}, CLASSES, ROWS)
     assert found is not None
     assert found["estimated_accuracy"] == pytest.approx(0.9)
     assert found["interval"][0] < 0.85
@@ -41,8 +47,8 @@ def test_a_site_that_finds_no_mistake_does_not_outweigh_the_others() -> None:
 
 def test_a_site_whose_sets_do_not_fit_is_named_if_it_is_not_by_chance_among_so_many() -> None:
     sites = {f"site-{number}": said(0.9) for number in range(9)}
-    lucky = together({**sites, "west": said(0.9, p_value=0.01)}, CLASSES)
-    strange = together({**sites, "west": said(0.9, p_value=0.001)}, CLASSES)
+    lucky = together({**sites, "west": said(0.9, p_value=0.01)}, CLASSES, ROWS)
+    strange = together({**sites, "west": said(0.9, p_value=0.001)}, CLASSES, ROWS)
     assert lucky is not None
     assert strange is not None
     assert lucky["assumption"] == {"p_value": pytest.approx(0.1), "misfits": []}

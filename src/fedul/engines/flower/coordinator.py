@@ -19,7 +19,7 @@ from fedul.data.class_mix import parse_prior
 from fedul.engines.flower.agreement import Agreement
 from fedul.engines.flower.engine import AtSites, OnFlower
 from fedul.engines.flower.letters import grouped
-from fedul.engines.flower.members import Members
+from fedul.engines.flower.members import Member, Members
 from fedul.engines.flower.opinion import together
 from fedul.engines.flower.post import Post
 from fedul.errors import InputError, WorldError
@@ -84,8 +84,9 @@ def coordinate(post: Post, settings: Mapping[str, Any]) -> Run:
         for sentence in method.afterwards(last.history):
             reporter.warn(sentence)
         run = finish(parts, last, folder, _counts(members), 0)
-        _evaluate(engine, run, folder)
+        _evaluate(engine, run, folder, members.by_name)
         write_bytes(folder.path / "report.html", page(facts_of(folder)).encode())  # no federation: it shows no prior
+        reporter.warn(f"done: round {run.selected_round} of {len(run.history)} is delivered, in {folder.path}.")
     return run
 
 
@@ -109,12 +110,16 @@ def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, Train
 def _begun(folder: RunFolder, config: CoordinatorConfig, test_prior: Matrix) -> tuple[str, Agreement] | None:
     """The name that sites know the run by, and what was agreed on when it began; None for a new one."""
     file = folder.path / AGREEMENT
-    if not config.resume or not file.exists():
+    if not config.resume and folder.stored_config() is not None:
+        raise InputError(f"{folder.path}: holds a run already; go on with it (resume=true), or choose another out.")
+    if config.resume and folder.stored_config() is not None and not file.exists():
+        raise InputError(f"{file}: is missing, and sites know the run by it; restore a copy, or choose another out.")
+    if not file.exists():
         return None
     try:
         stored = read_json(file)
         name, agreed = str(stored["run"]), Agreement.from_plain(stored)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise InputError(f"{file}: damaged; restore a copy of it, or start the run anew in another out.") from None
     if tuple(agreed.classes) != config.classes or not (agreed.test_prior == test_prior).all():
         raise InputError(f"{folder.path}: holds a run with other classes or another test prior; choose another out.")
@@ -138,9 +143,10 @@ def _counts(members: Members) -> dict[str, int]:
     return {"clients": len(members.by_name), **counts}
 
 
-def _evaluate(engine: OnFlower, run: Run, folder: RunFolder) -> None:
+def _evaluate(engine: OnFlower, run: Run, folder: RunFolder, members: Mapping[str, Member]) -> None:
     """Accuracy without labels, from what sites say of the delivered classifier."""
     weights = grouped(weights=weights_of(run.classifier.module))
     answers = engine.asked_all("evaluate", {"temperature": run.classifier.temperature}, weights)
-    if found := together({name: answer.notes for name, answer in answers.items()}, run.classifier.classes):
+    told = {name: answer.notes for name, answer in answers.items()}
+    if found := together(told, run.classifier.classes, {name: site.held_out_rows for name, site in members.items()}):
         write_json(folder.path / EVALUATION, found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,9 @@ from fedul.engines.local import Broadcast
 from fedul.errors import WorldError
 from fedul.methods.base import step_sizes
 from fedul.methods.fedul import TEMPERATURES, HeldOut
+
+LARGEST = 1e12
+"""What -log Q of a row, or its square, can be at most."""
 
 
 class AtSites:
@@ -86,7 +88,7 @@ class OnFlower:
                 f"round {broadcast.round}: {len(updates)} of {self._needed(clients)} updates that are needed came in "
                 f"{self._config.attempts} attempts ({_listed(self._troubles)}); see to the sites, then resume the run."
             )
-        self._usual = sum(map(length, updates.values())) / len(updates)
+        self._usual = sum(length(update.delta) for update in updates.values()) / len(updates)
         for name in clients:  # in a fixed order, whoever was ready first
             if name in updates:
                 self._store.write(name, broadcast.round, {})
@@ -158,7 +160,7 @@ class OnFlower:
 
     def _hear(self, name: str, notes: Mapping[str, Any]) -> None:
         """Takes in what a site says of its held-out rows."""
-        if (found := _judgement(notes.get("judged"))) is None:
+        if (found := _judgement(notes.get("judged"), self._members.by_name[name].held_out_rows)) is None:
             self._troubles[name] = "what it says of its held-out rows makes no sense"
         else:
             self._along[name] = found
@@ -170,18 +172,18 @@ class OnFlower:
         return {name: answers[node] for name, node in nodes.items()}
 
 
-def _judgement(notes: Any) -> HeldOut | None:
-    """Sums over held-out rows, if they can be such."""
+def _judgement(notes: Any, most_rows: int) -> HeldOut | None:
+    """Sums over no more than so many held-out rows, if they can be such."""
     try:
         rows = int(notes["rows"])
         if rows == 0:
             return HeldOut()
         losses, squares, changes = (tuple(map(float, notes[name])) for name in ("losses", "squares", "changes"))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     sums = (losses, squares, changes)
-    sound = all(len(each) == len(TEMPERATURES) and all(math.isfinite(v) and v >= 0 for v in each) for each in sums)
-    return HeldOut(losses, squares, changes, rows) if sound and rows > 0 else None
+    sound = all(len(each) == len(TEMPERATURES) and all(0 <= v <= LARGEST * rows for v in each) for each in sums)
+    return HeldOut(losses, squares, changes, rows) if sound and 0 < rows <= most_rows else None
 
 
 def _listed(troubles: Mapping[str, str]) -> str:

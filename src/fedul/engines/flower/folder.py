@@ -17,6 +17,7 @@ from fedul.settings import underscored
 
 PACKAGE = "federation"
 APP = "from fedul.engines.flower import {side}_app\n\napp = {side}_app.app\n"
+HELP = {"model": "linear, mlp, small-cnn, paper-cnn, resnet18, or auto; sites take models by name only."}
 LEFT_OUT = {"checkpoint_every", "evaluate_every", "device", "engine_mode", "workers", "start_weights"}
 """Settings that mean nothing across sites."""
 
@@ -53,7 +54,7 @@ def _project(name: str, given: Mapping[str, Any]) -> str:
             if each.name in LEFT_OUT:
                 continue
             value = _toml(given.get(each.name, each.default))
-            lines += [f"# {each.metadata['help']}", f"{each.name.replace('_', '-')} = {value}"]
+            lines += [f"# {HELP.get(each.name, each.metadata['help'])}", f"{each.name.replace('_', '-')} = {value}"]
     safe = "".join(c if c.isalnum() or c == "-" else "-" for c in name.lower()).strip("-") or "federation"
     return _template("project.toml").format(name=safe[:32], version=__version__, settings="\n".join(lines))
 

@@ -7,6 +7,7 @@ to move instead of one for each layer.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 NOTES_BYTES = 16 * 2**20
 """The longest JSON document that is read."""
+
+
+MOST_DIGITS = 18
+"""Of a whole number: more would not fit into 64 bits, or into a float."""
 
 
 class Unreadable(ValueError):
@@ -67,13 +72,26 @@ def opened(record: RecordDict, most_bytes: int) -> Letter:
     if size > most_bytes or not isinstance(text, str) or len(text) > NOTES_BYTES:
         raise Unreadable(f"it has {size:,} bytes, where at most {most_bytes:,} are expected")
     try:
-        notes = json.loads(text, parse_constant=_no_number)
+        notes = json.loads(text, parse_constant=_no_number, parse_float=_float, parse_int=_int)
         tensors = load(content.numpy().tobytes())  # type: ignore[union-attr]
     except (SafetensorError, ValueError, TypeError, RecursionError) as problem:
         raise Unreadable(f"it is damaged ({str(problem)[:120]})") from None
     if not isinstance(notes, dict):
         raise Unreadable("its notes are no JSON object")
     return Letter(notes, tensors)
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is too large")
+    return number
+
+
+def _int(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"{text[:20]} is too large")
+    return int(text)
 
 
 def _no_number(constant: str) -> float:

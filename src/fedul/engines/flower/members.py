@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedul.config import CoordinatorConfig, TrainConfig
+from fedul.config import CoordinatorConfig, TrainConfig, readable
 from fedul.data.form import Form
 from fedul.engines.flower.agreement import Agreement, agreed
 from fedul.engines.flower.letters import Letter
@@ -15,7 +15,10 @@ from fedul.engines.flower.post import Post, Silence
 from fedul.errors import WorldError
 from fedul.priors import Matrix
 from fedul.rounds import Reporter
+from fedul.schema.faults import fault
 from fedul.settings import plain
+
+MOST_ROWS = 2**40
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,15 @@ class Members:
     wanted: int = 0  # members to wait for before the first round
     by_name: dict[str, Member] = field(default_factory=dict)
     _greeted: set[int] = field(default_factory=set)  # nodes that have said who they are, or could not
+    _refused: dict[str, str] = field(default_factory=dict)  # and why
     _waiting: dict[str, Candidate] = field(default_factory=dict)  # those that have, and are still to be let in
 
     def agree(self, test_prior: Matrix) -> Agreement:
         """Waits for the sites, and settles what their rows look like; who differs is refused by name."""
         self._waiting = self._gathered()
-        forms = {name: candidate.form for name, candidate in self._waiting.items()}
+        forms = {name: each.form for name, each in self._waiting.items() if not self._at_fault(name, each.form)}
+        if not forms:
+            raise WorldError("no site has data that can be used; see what was refused.")
         self.agreement, refused, remarks = agreed(forms, self.config.classes, test_prior)
         for sentence in remarks:
             self.reporter.warn(sentence)
@@ -69,7 +75,7 @@ class Members:
         end = time.monotonic() + seconds
         while True:
             there = self.post.nodes()
-            self._waiting |= self._greet()
+            self._waiting |= self._greet(self.config.round_seconds)
             fitting, self._waiting = self._fitting(self._waiting), {}
             at_least -= len(fitting.keys() - self._join(fitting))  # nobody waits for those that cannot
             if len(self.present) >= at_least or (left := end - time.monotonic()) <= 0:
@@ -98,22 +104,24 @@ class Members:
         end = time.monotonic() + self.config.start_seconds
         while True:
             there = self.post.nodes()
-            found |= self._greet(found)
+            found |= self._greet(max(end - time.monotonic(), 1.0), found)
             if len(found) >= self.config.sites:
                 return found
             if (left := end - time.monotonic()) <= 0:
+                refused = "".join(f"; {name} was refused: {reason}" for name, reason in self._refused.items())
                 raise WorldError(
                     f"{len(found)} of {self.config.sites} sites came within {self.config.start_seconds:g} s "
-                    f"({', '.join(sorted(found)) or 'none'}); start the others, or ask for fewer (sites)."
+                    f"({', '.join(sorted(found)) or 'none'}{refused}); start the others, or ask for fewer (sites)."
                 )
+            self.reporter.warn(f"waiting for {self.config.sites} sites; here: {', '.join(sorted(found)) or 'none'}.")
             self.post.wait_while(there, left)
 
-    def _greet(self, known: Mapping[str, Candidate] | None = None) -> dict[str, Candidate]:
+    def _greet(self, seconds: float, known: Mapping[str, Candidate] | None = None) -> dict[str, Candidate]:
         """Asks nodes that were not greeted yet who they are."""
         nodes = self.post.nodes()
         self._greeted &= nodes  # a site that was refused may have been mended when it comes back
-        asked = Letter({"classes": list(self.config.classes), "seed": self.training.seed})
-        answers = self.post.asked("hello", dict.fromkeys(self._strangers(nodes), asked), self.config.round_seconds)
+        asked = Letter({"classes": list(self.config.classes)})
+        answers = self.post.asked("hello", dict.fromkeys(self._strangers(nodes), asked), seconds)
         found: dict[str, Candidate] = {}
         for node, answer in answers.items():
             self._greeted.add(node)
@@ -121,11 +129,14 @@ class Members:
                 self._refuse(answer.site or f"node {node}", answer.reason)
                 continue
             try:
-                name, form = str(answer.notes["name"])[:100], Form.from_plain(answer.notes["form"])
-            except (KeyError, ValueError) as problem:
+                name, form = answer.notes["name"], Form.from_plain(answer.notes["form"])
+            except (KeyError, TypeError):
+                self._refuse(f"node {node}", "its answer is not one of fedul")
+                continue
+            except ValueError as problem:
                 self._refuse(f"node {node}", str(problem))
                 continue
-            if not name.strip() or not name.isprintable():
+            if not readable(name):
                 self._refuse(f"node {node}", "its name cannot be read")
             elif name in found or name in (known or {}):
                 self._refuse(name, "another site has the same name")
@@ -135,10 +146,20 @@ class Members:
                 found[name] = Candidate(node, form)
         return found
 
+    def _at_fault(self, name: str, form: Form) -> bool:
+        """Whether a column makes no sense by itself; such a site would spoil the others' schema."""
+        for column, about in form.columns.items():
+            if problem := fault(about):
+                self._refuse(name, f"column '{column}': {problem}")
+                return True
+        return False
+
     def _fitting(self, candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
         assert self.agreement is not None
         fitting = {}
         for name, candidate in candidates.items():
+            if name in self._refused and self._at_fault(name, candidate.form):
+                continue
             if problem := self.agreement.objection(candidate.form):
                 self._refuse(name, problem)
             else:
@@ -155,10 +176,13 @@ class Members:
                 if isinstance(answer, Silence):
                     raise ValueError(answer.reason)
                 counts = {key: int(answer.notes[key]) for key in ("rows", "held_out_rows", "sets")}
-                if counts["rows"] < 1 or min(counts.values()) < 0:
-                    raise ValueError("it has no rows to train on")
+                if not 0 < counts["rows"] < MOST_ROWS or not all(0 <= count < MOST_ROWS for count in counts.values()):
+                    raise ValueError("the rows that it says it has cannot be")
                 member = Member(names[node], node, **counts, alone=bool(answer.notes["alone"]))
-            except (KeyError, TypeError, ValueError) as problem:
+            except (KeyError, TypeError, OverflowError):
+                self._refuse(names[node], "its answer is not one of fedul")
+                continue
+            except ValueError as problem:
                 self._refuse(names[node], str(problem))
                 continue
             if names[node] in self.by_name:
@@ -168,4 +192,5 @@ class Members:
         return joined
 
     def _refuse(self, name: str, reason: str) -> None:
-        self.reporter.warn(f"site '{name}' is refused: {reason.rstrip('.')}.")
+        self._refused[name] = reason.rstrip(".")
+        self.reporter.warn(f"site '{name}' is refused: {self._refused[name]}.")

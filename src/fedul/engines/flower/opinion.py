@@ -18,6 +18,7 @@ from fedul.evaluation.crossfit import held_out_judged
 from fedul.evaluation.without_truth import LEVEL, SOFT, Figure, estimate, figure
 from fedul.federation import UnlabeledSets
 
+SAID = ("rows", "accuracy", "standard_error", "p_value")
 UNLIKELY = 0.05
 MIN_SETS = 3
 MIN_ROWS = 50
@@ -47,13 +48,15 @@ def opinion(client: UnlabeledSets, agreement: Agreement, module: nn.Module, temp
     }
 
 
-def together(opinions: Mapping[str, Mapping[str, Any]], classes: Sequence[str]) -> dict[str, Any] | None:
+def together(
+    opinions: Mapping[str, Mapping[str, Any]], classes: Sequence[str], most_rows: Mapping[str, int]
+) -> dict[str, Any] | None:
     """The accuracy that all sites' opinions amount to, with its interval; None if no site had one.
 
     Sites count by their rows: a site that finds no mistake at all believes itself to be surer than others. What all
     have in common, that probabilities are trusted to a degree, does not grow less with their number.
     """
-    told = {site: each for site, each in opinions.items() if _makes_sense(each)}
+    told = {site: each for site, each in opinions.items() if _makes_sense(each, most_rows[site])}
     if not told:
         return None
     rows = sum(int(each["rows"]) for each in told.values())
@@ -72,16 +75,17 @@ def together(opinions: Mapping[str, Mapping[str, Any]], classes: Sequence[str]) 
         "assumption": _assumption(told),
         "rows": rows,
         "width_with_labels": 2 * LEVEL * math.sqrt(value * (1 - value) / rows),
-        "sites": [{"site": site, **each} for site, each in told.items()],
+        "sites": [{"site": site, **{key: each.get(key) for key in SAID}} for site, each in told.items()],
     }
 
 
-def _makes_sense(each: Mapping[str, Any]) -> bool:
-    """Whether an opinion is one; a site may send anything."""
+def _makes_sense(each: Mapping[str, Any], most_rows: int) -> bool:
+    """Whether an opinion is one, from no more rows than the site has; it may send anything."""
     rows, figures = each.get("rows"), [each.get(name) for name in ("accuracy", "standard_error")]
     p_value = each.get("p_value")
     numbers = [*figures, 0.5 if p_value is None else p_value]
-    return isinstance(rows, int) and rows > 0 and all(isinstance(n, int | float) and 0 <= n <= 1 for n in numbers)
+    sound = all(isinstance(n, int | float) and not isinstance(n, bool) and 0 <= n <= 1 for n in numbers)
+    return sound and isinstance(rows, int) and not isinstance(rows, bool) and 0 < rows <= most_rows
 
 
 def _assumption(told: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +29,7 @@ from fedul.engines.store import OnDisk
 from fedul.errors import InputError
 from fedul.federation import Rows, UnlabeledSets
 from fedul.files import read_tensors, write_tensors
+from fedul.schema.table import Number, TableSchema
 from fedul.settings import make, plain, read_toml
 from fedul.truth import Study
 
@@ -63,9 +66,13 @@ class Own:
         except InputError as problem:
             raise InputError(f"{file}: {problem}") from None
 
-    def seeded(self, seed: int) -> Own:
-        """The same, its held-out rows chosen by the coordinator's seed; research data is dealt by its own."""
-        return replace(self, data=replace(self.data, seed=seed)) if isinstance(self.data, OwnDataConfig) else self
+    @property
+    def rows(self) -> int:
+        """How many rows it has to train on. Which ones is the site's own choice ([data] seed): a coordinator that could
+        choose them would learn of single rows from the differences."""
+        if isinstance(self.data, OwnDataConfig):
+            return sum(len(kept) for kept, _ in self._rows.splits.values())
+        return len(self._in_study().train)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -85,7 +92,7 @@ class Own:
             return self._ordered(self._in_study(), agreement)
         file = self.folder(run) / "rows.safetensors"
         key = self._stamp(agreement)
-        if file.exists():
+        with suppress(InputError):  # it is only a copy: one that is damaged is made again
             tensors, notes = read_tensors(file)
             if notes["key"] == key:
                 train, held_out = (
@@ -93,6 +100,7 @@ class Own:
                 )
                 priors = tensors["priors"].numpy()
                 return UnlabeledSets(self.config.name, tensors["inputs"], train, held_out, priors, notes["sets"])
+        self._check(agreement)
         client = self._ordered(self._rows.clients(agreement.schema)[0], agreement)
         tensors = {
             "inputs": client.inputs,
@@ -102,7 +110,8 @@ class Own:
             "held/sets": client.held_out.sets,
             "priors": torch.from_numpy(np.ascontiguousarray(client.priors)),
         }
-        os.makedirs(file.parent, mode=0o700, exist_ok=True)
+        for place in (Path(self.config.state), file.parent):  # readable by the site's own account only
+            os.makedirs(place, mode=0o700, exist_ok=True)
         write_tensors(file, tensors, {"key": key, "sets": list(client.set_names)})
         return client
 
@@ -132,6 +141,20 @@ class Own:
         if self.config.name not in clients:
             raise InputError(f"site '{self.config.name}': the data set has {', '.join(clients)}; name the site so.")
         return clients[self.config.name]
+
+    def _check(self, agreement: Agreement) -> None:
+        """Refuses a schema that asks for more than the site offers, such as columns that it ignores."""
+        schema = agreement.schema
+        offered = self.form()
+        if schema is not None and schema.shape != agreement.input_shape:
+            raise InputError("the coordinator's agreement does not fit together; it needs the same fedul as the site.")
+        if agreement.objection(offered):
+            raise InputError(f"what the coordinator says was agreed on does not fit: {agreement.objection(offered)}.")
+        if isinstance(schema, TableSchema):
+            if strange := [name for name in schema.names if name not in offered.columns]:
+                raise InputError(f"the coordinator asks for column '{strange[0]}', which the site does not offer.")
+            if any(isinstance(column, Number) and not 0 < column.deviation < math.inf for column in schema.columns):
+                raise InputError("the coordinator's schema has a spread that is no positive number.")
 
     def _ordered(self, client: UnlabeledSets, agreement: Agreement) -> UnlabeledSets:
         """The client with its class priors in the order of the agreement."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedul.config import readable
 from fedul.engines.flower.letters import Letter, Unreadable, opened, packed
 
 if TYPE_CHECKING:
@@ -85,5 +86,7 @@ class Post:
             return Silence(f"what it sent cannot be used: {why}")
         self.received += sum(t.nbytes for t in letter.tensors.values())
         if problem := letter.notes.get("problem"):
-            return Silence(str(problem)[:300], str(letter.notes.get("name", ""))[:100])
+            name = letter.notes.get("name", "")
+            said = "".join(c for c in str(problem)[:300] if c.isprintable())
+            return Silence(said, name if readable(name) else "")
         return letter

@@ -53,11 +53,17 @@ def told(problem: Exception) -> str:
 
 def _hello(own: Own, asked: Letter) -> Letter:
     """Who this is, how much it has, and what its rows look like."""
-    own = own.seeded(int(asked.notes["seed"]))
+    _check_rows(own, own.rows)
     wanted, here = list(map(str, asked.notes["classes"])), own.classes
     if sorted(wanted) != sorted(here):
         raise Told(f"its classes are {', '.join(here)}, not {', '.join(wanted)}")
     return Letter({"name": own.config.name, "form": own.form().plain()})
+
+
+def _check_rows(own: Own, rows: int) -> None:
+    """Before anything is told of them: moments of a handful of rows would tell of single ones."""
+    if rows < own.config.min_rows:
+        raise Told(f"it has {rows} rows to train on, fewer than its min-rows {own.config.min_rows}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +81,8 @@ class _Work:
         agreement, config = Agreement.from_plain(notes["agreement"]), make(TrainConfig, notes["training"])
         if config.model not in models.MODELS:  # "package.module:factory" would run code that the coordinator names
             raise Told(f"model '{config.model[:40]}': sites take models by name only ({', '.join(models.MODELS)}).")
-        client = own.seeded(config.seed).client(agreement, notes["run"])
-        if len(client.train) < own.config.min_rows:
-            raise Told(f"it has {len(client.train)} rows to train on, fewer than its min-rows {own.config.min_rows}")
+        client = own.client(agreement, notes["run"])
+        _check_rows(own, len(client.train))
         module = models.build(config.model, agreement.input_shape, len(agreement.classes), config.seed)
         put_channels_last(module, agreement.input_shape)
         return cls(client, agreement, config, module)

@@ -18,6 +18,9 @@ WILD = 100.0
 """How many times the usual length an update may have. Sites with a hundred times the steps of others go further too."""
 
 
+LARGEST_LOSS = 1e6
+
+
 class Refused(ValueError):
     """An update that is not taken, and why."""
 
@@ -46,11 +49,15 @@ class Expected:
                 raise Refused(f"'{name[:80]}' is no buffer of the model")
             value = self.weights[name]
             _check(name, tensor, value, value.dtype if value.is_floating_point() else torch.float64)
+            if name.endswith("running_var") and bool((value + tensor < 0).any()):
+                raise Refused(f"'{name}' would be negative, and is a variance")
         for name, tensor in message.items():
             if name not in self.parameters:
                 raise Refused(f"'{name[:80]}' is no parameter of the model")
             _check(name, tensor, self.weights[name], self.weights[name].dtype)
         claimed, taken, loss = (_number(answer.notes, name) for name in ("rows", "steps", "loss"))
+        if abs(loss) > LARGEST_LOSS:
+            raise Refused(f"its loss is {loss:g}")
         if claimed != rows or taken != steps:
             raise Refused(f"it claims {claimed:g} rows and {taken:g} steps, where {rows} and {steps:g} are expected")
         return Update(site, delta, rows, steps, loss, buffers, message)
@@ -61,19 +68,20 @@ def wild(updates: Sequence[Update], usual: float | None) -> dict[str, str]:
 
     Measured by the median of the others; where there are fewer than three, by what was usual so far, if anything was.
     """
-    lengths = {update.client: length(update) for update in updates}
     found = {}
-    for site, own in lengths.items():
-        others = [each for name, each in lengths.items() if name != site]
-        measure = median(others) if len(others) >= 2 else usual
-        if measure and own > WILD * measure:
-            found[site] = f"its update is {own / measure:.0f} times as long as usual"
+    for group in ("delta", "message", "buffers"):
+        lengths = {update.client: length(getattr(update, group)) for update in updates}
+        for site, own in lengths.items():
+            others = [each for name, each in lengths.items() if name != site]
+            measure = median(others) if len(others) >= 2 else usual if group == "delta" else None
+            if measure and own > WILD * measure:
+                found[site] = f"its update is {own / measure:.0f} times as long as usual"
     return found
 
 
-def length(update: Update) -> float:
-    """The norm of the change of all parameters."""
-    return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in update.delta.values()))
+def length(tensors: Weights) -> float:
+    """The norm of all tensors together."""
+    return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors.values()))
 
 
 def _check(name: str, tensor: Tensor, like: Tensor, kind: torch.dtype) -> None:
