@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedul.priors import Matrix
 
-repeatable = settings(derandomize=True, database=None, deadline=None, max_examples=60)
+repeatable = settings(derandomize=True, database=None, deadline=None, max_examples=25)
 """Settings of property tests: the same random instances every time."""
 
 seeds = st.integers(0, 2**32 - 1)
