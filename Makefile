@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
 
-.PHONY: help demo federation test lint format bench clean
+.PHONY: help demo federation test sites lint format bench clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ federation: $(VENV)/.flower ## Train on the digits across five sites on this mac
 test: $(VENV)/.dev ## Run all checks: lint, types, import rule, tests (a few minutes)
 	$(MAKE) --no-print-directory lint
 	$(BIN)/pytest
+
+sites: $(VENV)/.dev ## Test real sites: kills, lies and a lost coordinator (some minutes on a quiet machine)
+	$(BIN)/pytest -m sites -n 0 tests/end_to_end/test_federation.py
 
 lint: $(VENV)/.dev ## Check style, types and the import rule
 	$(BIN)/ruff check

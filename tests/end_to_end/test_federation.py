@@ -127,7 +127,7 @@ def flat(classifier: Classifier) -> torch.Tensor:
     return torch.cat([value.double().flatten() for value in classifier.module.state_dict().values()])
 
 
-@pytest.mark.slow
+@pytest.mark.sites
 @pytest.mark.timeout(780)
 def test_sites_come_and_go_lie_and_the_coordinator_is_lost_and_the_result_is_what_it_should_be(
     federation: Loopback, tmp_path: Path
