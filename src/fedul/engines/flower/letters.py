@@ -1,4 +1,4 @@
-"""What coordinator and sites send one another: a letter is a JSON document and tensors, in one record of Flower.
+"""What coordinator and sites send one another: a letter is a JSON document and tensors.
 
 Tensors travel as one safetensors document: types are kept to the bit, nothing is unpickled, and Flower has one object
 to move instead of one for each layer.
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from torch import Tensor
+
+from fedul.engines.flower.envelope import Envelope, Unreadable, posted, received
 
 if TYPE_CHECKING:
     from flwr.app import RecordDict
@@ -24,10 +25,6 @@ NOTES_BYTES = 16 * 2**20
 
 MOST_DIGITS = 18
 """Of a whole number: more would not fit into 64 bits, or into a float."""
-
-
-class Unreadable(ValueError):
-    """A letter that is not one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,38 +44,39 @@ def grouped(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{group}/{name}": tensor for group, tensors in groups.items() for name, tensor in tensors.items()}
 
 
-def packed(letter: Letter) -> RecordDict:
-    """The letter as Flower carries it."""
-    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+def sealed(letter: Letter) -> Envelope:
+    """The letter, closed."""
     from safetensors.torch import save
 
     flat = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in letter.tensors.items()}
-    content = np.frombuffer(save(flat), dtype=np.uint8)
-    notes = json.dumps(dict(letter.notes), allow_nan=False)
-    return RecordDict({"notes": ConfigRecord({"json": notes}), "tensors": ArrayRecord({"safetensors": Array(content)})})
+    return Envelope(json.dumps(dict(letter.notes), allow_nan=False), save(flat) if flat else b"")
 
 
-def opened(record: RecordDict, most_bytes: int) -> Letter:
-    """The letter of a record; one that is too large or damaged is Unreadable."""
+def unsealed(envelope: Envelope) -> Letter:
+    """The letter in an envelope; one that is damaged is Unreadable."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
+    if len(envelope.notes) > NOTES_BYTES:
+        raise Unreadable(f"its notes have {len(envelope.notes):,} letters, where at most {NOTES_BYTES:,} are expected")
     try:
-        text = record["notes"]["json"]
-        content = record["tensors"]["safetensors"]
-        size = len(content.data)  # type: ignore[union-attr]
-    except (KeyError, TypeError, AttributeError):
-        raise Unreadable("it is not a letter of fedul") from None
-    if size > most_bytes or not isinstance(text, str) or len(text) > NOTES_BYTES:
-        raise Unreadable(f"it has {size:,} bytes, where at most {most_bytes:,} are expected")
-    try:
-        notes = json.loads(text, parse_constant=_no_number, parse_float=_float, parse_int=_int)
-        tensors = load(content.numpy().tobytes())  # type: ignore[union-attr]
+        notes = json.loads(envelope.notes, parse_constant=_no_number, parse_float=_float, parse_int=_int)
+        tensors = load(envelope.tensors) if envelope.tensors else {}
     except (SafetensorError, ValueError, TypeError, RecursionError) as problem:
         raise Unreadable(f"it is damaged ({str(problem)[:120]})") from None
     if not isinstance(notes, dict):
         raise Unreadable("its notes are no JSON object")
     return Letter(notes, tensors)
+
+
+def packed(letter: Letter) -> RecordDict:
+    """The letter as Flower carries it."""
+    return posted(sealed(letter))
+
+
+def opened(record: RecordDict, most_bytes: int) -> Letter:
+    """The letter of a record; one that is too large or damaged is Unreadable."""
+    return unsealed(received(record, most_bytes))
 
 
 def _float(text: str) -> float:

@@ -25,12 +25,13 @@ from fedul.data import SOURCES
 from fedul.data.chosen import data_config
 from fedul.data.form import Form
 from fedul.engines.flower.agreement import Agreement
+from fedul.engines.flower.site_file import beside, read_site
 from fedul.engines.store import OnDisk
 from fedul.errors import InputError
 from fedul.federation import Rows, UnlabeledSets
 from fedul.files import read_tensors, write_tensors
 from fedul.schema.table import Number, TableSchema
-from fedul.settings import make, plain, read_toml
+from fedul.settings import plain
 from fedul.truth import Study
 
 if TYPE_CHECKING:
@@ -50,18 +51,11 @@ class Own:
     def read(cls, path: str) -> Own:
         """From a site's settings file; paths in it are taken from where it stands."""
         file = Path(path).expanduser()
-        stored = read_toml(str(file))
-        options = stored.pop("data", None)
-        if not isinstance(options, dict):
-            raise InputError(
-                f"{file}: needs a part [data], with the options of 'fedul train' that name rows and priors."
-            )
+        config, options = read_site(path)
+        for name in PATHS:
+            if isinstance(options.get(name), str) and options[name] not in SOURCES:
+                options[name] = str(beside(file, options[name]))
         try:
-            config = make(SiteConfig, stored)
-            config = replace(config, state=str(_beside(file, config.state)))
-            for name in PATHS:
-                if isinstance(options.get(name), str) and options[name] not in SOURCES:
-                    options[name] = str(_beside(file, options[name]))
             return cls(config, data_config(options))
         except InputError as problem:
             raise InputError(f"{file}: {problem}") from None
@@ -170,11 +164,6 @@ class Own:
             files += sorted((str(each), *_state(each)) for each in found if each.is_file())
         told: Mapping[str, Any] = {"agreement": agreement.plain(), "data": plain(self.data), "files": files}
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
-def _beside(file: Path, named: str) -> Path:
-    path = Path(named).expanduser()
-    return path if path.is_absolute() else file.resolve().parent / path
 
 
 def _state(file: Path) -> tuple[int, int]:

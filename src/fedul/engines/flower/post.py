@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedul.config import readable
-from fedul.engines.flower.letters import Letter, Unreadable, opened, packed
+from fedul.engines.flower.envelope import Unreadable
+from fedul.engines.flower.letters import Letter, opened, packed
 
 if TYPE_CHECKING:
     from flwr.app import Message

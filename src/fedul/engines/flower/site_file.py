@@ -1,0 +1,41 @@
+"""The settings file of a site, `site.toml`: what the site decides for itself, and which rows and priors it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedul.config import SiteConfig, readable
+from fedul.errors import InputError
+from fedul.settings import make, read_toml
+
+
+def read_site(path: str) -> tuple[SiteConfig, dict[str, Any]]:
+    """A site's settings and its [data] options; the state folder is taken from where the file stands."""
+    file = Path(path).expanduser()
+    stored = read_toml(str(file))
+    options = stored.pop("data", None)
+    if not isinstance(options, dict):
+        raise InputError(f"{file}: needs a part [data], with the options of 'fedul train' that name rows and priors.")
+    try:
+        config = make(SiteConfig, stored)
+    except InputError as problem:
+        raise InputError(f"{file}: {problem}") from None
+    return replace(config, state=str(beside(file, config.state))), options
+
+
+def named_in(path: str) -> str:
+    """The name of the site, also where all else in the file is wrong; empty if it has none."""
+    stored: Mapping[str, Any] = {}
+    with suppress(InputError):
+        stored = read_toml(str(Path(path).expanduser()))
+    return stored["name"] if readable(stored.get("name")) else ""
+
+
+def beside(file: Path, named: str) -> Path:
+    """A path as a file means it: from where it stands."""
+    path = Path(named).expanduser()
+    return path if path.is_absolute() else file.resolve().parent / path
