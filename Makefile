@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
 
+# Installation compiles nothing, to be quick; where Python may not keep what it compiles, every process would do it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo federation test sites lint format bench clean
 
 help: ## Show this help
@@ -20,8 +23,8 @@ test: $(VENV)/.dev ## Run all checks: lint, types, import rule, tests (a few min
 	$(MAKE) --no-print-directory lint
 	$(BIN)/pytest
 
-sites: $(VENV)/.dev ## Test real sites: kills, lies and a lost coordinator (some minutes on a quiet machine)
-	$(BIN)/pytest -m sites -n 0 tests/end_to_end/test_federation.py
+sites: $(VENV)/.dev ## Of these, only the test of real sites: kills, lies and a lost coordinator (three minutes)
+	$(BIN)/pytest -n 0 tests/end_to_end/test_federation.py
 
 lint: $(VENV)/.dev ## Check style, types and the import rule
 	$(BIN)/ruff check

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import os
+
+# Before anything loads PyTorch: test processes with two threads each wait for one another on two cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 
 

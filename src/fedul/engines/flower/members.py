@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,9 @@ from fedul.schema.faults import fault
 from fedul.settings import plain
 
 MOST_ROWS = 2**40
+AGAIN_SECONDS = 1.0
+TRIES = 3
+"""How often a node that does not answer is asked: a machine may be busy, and Flower thinks a site away for a moment."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class Members:
     wanted: int = 0  # members to wait for before the first round
     by_name: dict[str, Member] = field(default_factory=dict)
     _greeted: set[int] = field(default_factory=set)  # nodes that have said who they are, or could not
+    _tries: Counter[int] = field(default_factory=Counter)  # how often a node did not answer
+    _twins: dict[int, str] = field(default_factory=dict)  # nodes that came under the name of a site that is there
     _refused: dict[str, str] = field(default_factory=dict)  # and why
     _waiting: dict[str, Candidate] = field(default_factory=dict)  # those that have, and are still to be let in
 
@@ -75,12 +81,13 @@ class Members:
         end = time.monotonic() + seconds
         while True:
             there = self.post.nodes()
-            self._waiting |= self._greet(self.config.round_seconds)
+            self._waiting |= self._greet(self.config.round_seconds, {})
             fitting, self._waiting = self._fitting(self._waiting), {}
-            at_least -= len(fitting.keys() - self._join(fitting))  # nobody waits for those that cannot
+            self._join(fitting)
+            at_least -= len(fitting.keys() & self._refused.keys())  # nobody waits for those that cannot
             if len(self.present) >= at_least or (left := end - time.monotonic()) <= 0:
                 return
-            self.post.wait_while(there, left)
+            self._pause(there, left)
 
     @property
     def present(self) -> dict[str, Member]:
@@ -104,7 +111,7 @@ class Members:
         end = time.monotonic() + self.config.start_seconds
         while True:
             there = self.post.nodes()
-            found |= self._greet(max(end - time.monotonic(), 1.0), found)
+            found |= self._greet(min(max(end - time.monotonic(), 1.0), self.config.round_seconds), found)
             if len(found) >= self.config.sites:
                 return found
             if (left := end - time.monotonic()) <= 0:
@@ -114,19 +121,26 @@ class Members:
                     f"({', '.join(sorted(found)) or 'none'}{refused}); start the others, or ask for fewer (sites)."
                 )
             self.reporter.warn(f"waiting for {self.config.sites} sites; here: {', '.join(sorted(found)) or 'none'}.")
-            self.post.wait_while(there, left)
+            self._pause(there, left)
 
-    def _greet(self, seconds: float, known: Mapping[str, Candidate] | None = None) -> dict[str, Candidate]:
+    def _pause(self, there: set[int], seconds: float) -> None:
+        """Waits for somebody to come or go; a moment only, if somebody is to be asked again."""
+        self.post.wait_while(there, min(seconds, AGAIN_SECONDS) if self._strangers(there) else seconds)
+
+    def _greet(self, seconds: float, known: Mapping[str, Candidate]) -> dict[str, Candidate]:
         """Asks nodes that were not greeted yet who they are."""
         nodes = self.post.nodes()
         self._greeted &= nodes  # a site that was refused may have been mended when it comes back
+        for node in [each for each, name in self._twins.items() if self.by_name[name].node not in nodes]:
+            del self._twins[node]
+            self._greeted.discard(node)
         asked = Letter({"classes": list(self.config.classes)})
         answers = self.post.asked("hello", dict.fromkeys(self._strangers(nodes), asked), seconds)
         found: dict[str, Candidate] = {}
         for node, answer in answers.items():
             self._greeted.add(node)
             if isinstance(answer, Silence):
-                self._refuse(answer.site or f"node {node}", answer.reason)
+                self._unheard(node, answer.site or f"node {node}", answer)
                 continue
             try:
                 name, form = answer.notes["name"], Form.from_plain(answer.notes["form"])
@@ -138,10 +152,11 @@ class Members:
                 continue
             if not readable(name):
                 self._refuse(f"node {node}", "its name cannot be read")
-            elif name in found or name in (known or {}):
+            elif name in found or (name in known and known[name].node in nodes):
                 self._refuse(name, "another site has the same name")
             elif name in self.by_name and self.by_name[name].node in nodes:
-                self._greeted.discard(node)  # a site that was started again, before its old self is known to be gone
+                self._twins[node] = name  # a site that was started again, before its old self is known to be gone
+                self.reporter.warn(f"site '{name}' is there twice; the second is let in when the first is gone.")
             else:
                 found[name] = Candidate(node, form)
         return found
@@ -166,15 +181,15 @@ class Members:
                 fitting[name] = candidate
         return fitting
 
-    def _join(self, candidates: Mapping[str, Candidate]) -> set[str]:
+    def _join(self, candidates: Mapping[str, Candidate]) -> None:
         """Lets candidates prepare their rows; those that can are members."""
-        joined: set[str] = set()
         letter = Letter(self.question())
         names = {candidate.node: name for name, candidate in candidates.items()}
         for node, answer in self.post.asked("join", dict.fromkeys(names, letter), self.config.start_seconds).items():
             try:
                 if isinstance(answer, Silence):
-                    raise ValueError(answer.reason)
+                    self._unheard(node, names[node], answer)
+                    continue
                 counts = {key: int(answer.notes[key]) for key in ("rows", "held_out_rows", "sets")}
                 if not 0 < counts["rows"] < MOST_ROWS or not all(0 <= count < MOST_ROWS for count in counts.values()):
                     raise ValueError("the rows that it says it has cannot be")
@@ -188,8 +203,16 @@ class Members:
             if names[node] in self.by_name:
                 self.reporter.warn(f"site '{names[node]}' is back.")
             self.by_name[names[node]] = member
-            joined.add(names[node])
-        return joined
+            self._refused.pop(names[node], None)
+
+    def _unheard(self, node: int, name: str, silence: Silence) -> None:
+        """Refuses a site that says why it cannot take part; one that does not answer is asked some more times."""
+        self._tries[node] += 1
+        if silence.told or self._tries[node] >= TRIES:
+            self._refuse(name, silence.reason)
+        else:
+            self._greeted.discard(node)
+            self.reporter.warn(f"site '{name}' does not answer: {silence.reason}; it is asked again.")
 
     def _refuse(self, name: str, reason: str) -> None:
         self._refused[name] = reason.rstrip(".")

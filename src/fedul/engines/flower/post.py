@@ -29,6 +29,7 @@ class Silence:
 
     reason: str
     site: str = ""  # who it is from, if it says so
+    told: bool = False  # the site itself says so, and would again
 
 
 Answer = Letter | Silence
@@ -89,5 +90,5 @@ class Post:
         if problem := letter.notes.get("problem"):
             name = letter.notes.get("name", "")
             said = "".join(c for c in str(problem)[:300] if c.isprintable())
-            return Silence(said, name if readable(name) else "")
+            return Silence(said, name if readable(name) else "", told=True)
         return letter
