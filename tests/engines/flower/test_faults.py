@@ -129,6 +129,47 @@ def test_a_site_that_starts_again_under_another_number_is_the_same_site(tmp_path
     assert [line["clients"] for line in found.history] == [3, 2, 3]
 
 
+@pytest.mark.parametrize("kind", ["hello", "join"])
+def test_a_site_that_is_slow_to_answer_at_first_is_asked_again(tmp_path: Path, kind: str) -> None:
+    silences = iter([None, None])
+
+    def slow(asked: str, _: Letter, answer: Letter) -> Letter | None:
+        return next(silences, answer) if asked == kind else answer
+
+    found = coordinate(Wire(digits_sites(tmp_path, 2, rows=400), {2: slow}), settings(tmp_path, 2, rounds=1))
+    assert found.history[0]["clients"] == 2
+
+
+def test_a_site_that_never_answers_is_asked_three_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wire = Wire(digits_sites(tmp_path, 3, rows=400), {3: lambda *_: None})
+    coordinate(wire, settings(tmp_path, 2, rounds=1))
+    with pytest.raises(WorldError, match=r"2 of 3 sites came .*node 3 was refused: no answer within 1 s"):
+        coordinate(wire, settings(tmp_path / "again", 3, **{"start-seconds": 3.0}))
+    assert [kind for node, kind in wire.asked_for if node == 3][-3:] == ["hello"] * 3
+    assert "site 'node 3' does not answer: no answer within 1 s; it is asked again." in capsys.readouterr().err
+
+
+def test_a_second_process_of_a_site_is_named_once_and_let_in_when_the_first_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Doubled(Wire):
+        def asked(self, kind: str, letters: Any, seconds: float) -> Any:
+            found = super().asked(kind, letters, seconds)
+            if kind == "train":
+                number = next(iter(letters.values())).notes["round"]
+                if number == 1:
+                    self.settings[20] = self.settings[2]
+                elif number == 3:
+                    del self.settings[2]
+            return found
+
+    wire = Doubled(digits_sites(tmp_path, 2, rows=400))
+    found = coordinate(wire, settings(tmp_path, 2, rounds=5))
+    assert [line["clients"] for line in found.history] == [2] * 5
+    assert [kind for node, kind in wire.asked_for if node == 20][:4] == ["hello", "hello", "join", "train"]
+    assert capsys.readouterr().err.count("site 'client-2' is there twice") == 1
+
+
 def test_two_sites_of_one_name_are_not_taken_for_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sites = digits_sites(tmp_path, 3)
     coordinate(Wire({**sites, 4: sites[3]}), settings(tmp_path, 3, rounds=1))

@@ -9,7 +9,8 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from fedul.engines.flower.letters import Letter, Unreadable, grouped, opened, packed
+from fedul.engines.flower.envelope import Unreadable
+from fedul.engines.flower.letters import Letter, grouped, opened, packed
 
 LETTER = Letter(
     {"round": 3, "directive": {"trust": 0.5}},

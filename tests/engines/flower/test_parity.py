@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fedul
+from fedul.algorithms import ALGORITHMS
 from fedul.engines.flower.coordinator import coordinate
 from fedul.errors import WorldError
 from fedul.runs import RunFolder
@@ -36,13 +37,16 @@ def assert_same(found: fedul.Run, expected: fedul.Run) -> None:
     assert found.selected_round == expected.selected_round
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fednova", "fedadam", "median"])
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "fedbn"])
 def test_sites_end_with_the_weights_and_figures_of_a_run_in_process(tmp_path: Path, algorithm: str) -> None:
-    found = coordinate(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, algorithm=algorithm))
-    assert_same(found, fedul.train(fedul.load("digits", clients=3), rounds=3, algorithm=algorithm))
+    options = {"trim": 0.4} if algorithm == "trimmed-mean" else {}
+    told = {"algorithm": algorithm, "algorithm-option": [f"{name}={value}" for name, value in options.items()]}
+    found = coordinate(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, **told))
+    study = fedul.load("digits", clients=3)
+    assert_same(found, fedul.train(study, rounds=3, algorithm=algorithm, algorithm_option=options))
 
 
-def test_batch_norm_stays_at_its_site_as_it_does_in_process(tmp_path: Path) -> None:
+def test_batch_norm_stays_at_its_site_as_it_does_in_process(tmp_path: Path) -> None:  # where there is some
     training = {"algorithm": "fedbn", "model": "paper-cnn", "rounds": 2, "epochs": 1}
     found = coordinate(Wire(digits_sites(tmp_path, 2, rows=300)), settings(tmp_path, 2, **training))
     study = fedul.load("digits", clients=2, rows=300)

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedul.engines.flower.letters import Letter, Unreadable, opened, packed
-from fedul.engines.flower.own import Own
+from fedul.engines.flower.answering import reply
+from fedul.engines.flower.envelope import received
+from fedul.engines.flower.letters import Letter, packed, unsealed
 from fedul.engines.flower.post import Answer, Post, Silence
-from fedul.engines.flower.site import answered, told
-from fedul.errors import FedulError
 
 Fault = Callable[[str, Letter, Letter], Letter | None]
 """From the kind of a question, the question and the right answer to what is sent instead; None for silence."""
@@ -45,20 +44,11 @@ class Wire(Post):
 
     def _asked(self, kind: str, node: int, letter: Letter) -> Answer:
         self.asked_for.append((node, kind))
-        own = Own.read(str(self.settings[node]))
-        try:
-            answer: Letter | None = answered(kind, own, opened(packed(letter), 2**30))
-        except FedulError as problem:
-            return Silence(told(problem), own.config.name)
+        answer: Letter | None = unsealed(reply(kind, str(self.settings[node]), received(packed(letter))))
         assert answer is not None
-        if node in self.faults:
+        if node in self.faults and "problem" not in answer.notes:
             answer = self.faults[node](kind, letter, answer)
-        if answer is None:
-            return Silence("no answer within 1 s")
-        try:
-            return opened(packed(answer), self.most_bytes)
-        except Unreadable as problem:
-            return Silence(f"what it sent cannot be used: {problem}")
+        return Silence("no answer within 1 s") if answer is None else self._opened(packed(answer))
 
 
 def digits_sites(folder: Path, clients: int, rows: int = 0) -> dict[int, Path]:

@@ -15,7 +15,7 @@ from fedul.engines.flower.envelope import Unreadable
 from fedul.engines.flower.letters import Letter, opened, packed
 
 if TYPE_CHECKING:
-    from flwr.app import Message
+    from flwr.app import Message, RecordDict
     from flwr.serverapp import Grid
 
 POLL_SECONDS = 0.25
@@ -82,8 +82,11 @@ class Post:
     def _read(self, reply: Message) -> Answer:
         if reply.has_error():
             return Silence(f"its process failed ({(reply.error.reason or str(reply.error.code))[:200]})")
+        return self._opened(reply.content)
+
+    def _opened(self, content: RecordDict) -> Answer:
         try:
-            letter = opened(reply.content, self.most_bytes)
+            letter = opened(content, self.most_bytes)
         except Unreadable as why:
             return Silence(f"what it sent cannot be used: {why}")
         self.received += sum(t.nbytes for t in letter.tensors.values())
