@@ -102,7 +102,7 @@ def _trained(parts: Parts, config: TrainConfig, state: State, *, judge: bool = F
     weights, server = algorithm.aggregate(dict(state.weights), server, updates, len(names))
     averaged = running_mean(dict(state.averaged), weights, number, config.averaging)
     line: dict[str, Any] = {"round": number, "loss": updates.mean_loss(), "clients": updates.clients, **directive}
-    line |= parts.engine.noted()
+    _note(line, parts.engine.noted())
     line["seconds"] = round(time.monotonic() - started, 4)
     return replace(
         state, round=number, weights=weights, server=server, averaged=averaged, history=[*state.history, line]
@@ -127,6 +127,7 @@ def _judged(parts: Parts, config: TrainConfig, before: State, trained: State) ->
     started = time.monotonic()
     line = dict(trained.history[-1])
     held_out = parts.engine.held_out(averaged)
+    _note(line, parts.engine.noted())
     line["held_out_loss"] = held_out.loss
     line["temperature"] = held_out.temperature
     # Without held-out rows nothing but the weights themselves tells what the last step did.
@@ -145,6 +146,16 @@ def _judged(parts: Parts, config: TrainConfig, before: State, trained: State) ->
     line["seconds"] = round(line["seconds"] + time.monotonic() - started, 4)
     state = replace(_after(before, trained), history=[*before.history, line])
     return _selected(state, line, held_out.standard_error, config.select)
+
+
+def _note(line: dict[str, Any], noted: Mapping[str, Any]) -> None:
+    """Adds what an engine noted to a line that may have some of it already: counts are summed, troubles joined."""
+    for name, value in noted.items():
+        if isinstance(value, int):
+            value += line.get(name, 0)
+        elif isinstance(value, Mapping):
+            value = {**line.get(name, {}), **value}
+        line[name] = value
 
 
 def _selected(state: State, line: Mapping[str, Any], error: float, rule: str) -> State:

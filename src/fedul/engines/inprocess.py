@@ -59,7 +59,7 @@ class Engine(Protocol):
         ...
 
     def noted(self) -> Mapping[str, Any]:
-        """What else is to be told of the last round, for its line of figures."""
+        """What is to be told in a round's line of figures beside them, since this was last asked."""
         ...
 
 

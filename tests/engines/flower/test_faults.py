@@ -96,10 +96,33 @@ def test_a_site_that_has_just_failed_is_not_waited_for_again(tmp_path: Path) -> 
     assert [kind for node, kind in wire.asked_for if node == 3] == ["hello", "join", "train", "train", "evaluate"]
 
 
+def not_judging(kind: str, _: Letter, answer: Letter) -> Letter | None:
+    return None if kind == "judge" else answer
+
+
 def test_a_round_that_nobody_judges_ends_the_run(tmp_path: Path) -> None:
-    silent: Fault = lambda kind, _, answer: None if kind == "judge" else answer  # noqa: E731
     with pytest.raises(WorldError, match="no site judged the round"):
-        coordinate(Wire(digits_sites(tmp_path, 2), {1: silent, 2: silent}), settings(tmp_path, 2, rounds=1))
+        coordinate(Wire(digits_sites(tmp_path, 2), {1: not_judging, 2: not_judging}), settings(tmp_path, 2, rounds=1))
+
+
+def test_a_site_that_is_silent_when_the_last_round_is_judged_is_named(tmp_path: Path) -> None:
+    found = coordinate(Wire(digits_sites(tmp_path, 3), {3: not_judging}), settings(tmp_path, 3, rounds=2))
+    first, last = found.history
+    assert "troubles" not in first
+    assert last["clients"] == 3
+    assert last["troubles"] == {"client-3": "no answer within 1 s"}
+
+
+def test_a_site_that_is_gone_when_the_last_round_is_judged_is_named(tmp_path: Path) -> None:
+    class Leaving(Wire):
+        def asked(self, kind: str, *others: Any) -> Any:
+            found = super().asked(kind, *others)
+            if kind == "train":
+                self.settings.pop(3)
+            return found
+
+    last = coordinate(Leaving(digits_sites(tmp_path, 3)), settings(tmp_path, 3, rounds=1)).history[-1]
+    assert last["troubles"] == {"client-3": "not connected"}
 
 
 def test_a_site_that_was_away_takes_part_again_where_its_last_update_was_taken(tmp_path: Path) -> None:

@@ -90,6 +90,14 @@ def test_a_round_is_judged_by_those_that_train_the_next(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_what_is_sent_to_judge_the_last_round_is_counted(tmp_path: Path) -> None:
+    wire = Wire(digits_sites(tmp_path, 2))
+    found = coordinate(wire, settings(tmp_path, 2, rounds=2))
+    model = 4 * len(weights(found))
+    # Sites get the weights; then those of the next round, beside those to judge; then the last ones to judge.
+    assert [line["bytes_sent"] for line in found.history] == [2 * model, 2 * (2 + 1) * model]
+
+
 def test_a_run_needs_as_many_sites_as_it_was_told(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match=r"2 of 3 sites came within 0.1 s \(client-1, client-2\)"):
         coordinate(Wire(digits_sites(tmp_path, 2)), settings(tmp_path, 3, **{"start-seconds": 0.1}))

@@ -44,6 +44,7 @@ class Wire(Post):
 
     def _asked(self, kind: str, node: int, letter: Letter) -> Answer:
         self.asked_for.append((node, kind))
+        self.sent += sum(t.nbytes for t in letter.tensors.values())
         answer: Letter | None = unsealed(reply(kind, str(self.settings[node]), received(packed(letter))))
         assert answer is not None
         if node in self.faults and "problem" not in answer.notes:

@@ -62,8 +62,9 @@ class OnFlower:
         self._members, self._config, self._store = members, config, store
         self._parameters = frozenset(name for name, _ in module.named_parameters())
         self._usual: float | None = None
-        self._troubles: dict[str, str] = {}
-        self._traffic = (0, 0)
+        self._troubles: dict[str, str] = {}  # who failed since a round began, and why
+        self._told: set[str] = set()  # those of them that were noted
+        self._traffic = members.post.sent, members.post.received  # as far as it was noted
         self._along: dict[str, HeldOut] = {}  # what sites that trained the next round said of a round's held-out rows
 
     @property
@@ -71,8 +72,7 @@ class OnFlower:
         return sorted(self._members.by_name)
 
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
-        self._troubles, self._along = {}, {}
-        self._traffic = self._members.post.sent, self._members.post.received
+        self._troubles, self._told, self._along = {}, set(), {}
         expected = Expected(broadcast.weights, self._parameters)
         self._members.post.most_bytes = expected.most_bytes
         updates: dict[str, Update] = {}
@@ -97,7 +97,11 @@ class OnFlower:
     def held_out(self, weights: Weights) -> HeldOut:
         """Judged by those that have not done so along with training, and have not just failed."""
         letter = Letter(self._members.question(), grouped(weights=weights))
-        judges = [name for name in self._members.present if name not in {*self._along, *self._troubles}]
+        able = sorted(name for name, member in self._members.by_name.items() if member.held_out_rows)
+        missing = [name for name in able if name not in {*self._along, *self._troubles}]
+        present = self._members.present
+        self._troubles |= {name: "not connected" for name in missing if name not in present}
+        judges = [name for name in missing if name in present]
         for name, answer in self._asked("judge", dict.fromkeys(judges, letter)).items():
             if isinstance(answer, Silence):
                 self._troubles[name] = answer.reason
@@ -105,14 +109,16 @@ class OnFlower:
                 self._hear(name, answer.notes)
         found, self._along = self._along, {}
         total = sum((found[name] for name in sorted(found)), HeldOut())
-        if not total.rows and any(member.held_out_rows for member in self._members.by_name.values()):
+        if able and not total.rows:
             raise WorldError(f"no site judged the round ({_listed(self._troubles)}); see to them, then resume the run.")
         return total
 
     def noted(self) -> Mapping[str, Any]:
         post, (sent, received) = self._members.post, self._traffic
         figures: dict[str, Any] = {"bytes_sent": post.sent - sent, "bytes_received": post.received - received}
-        return {**figures, **({"troubles": dict(sorted(self._troubles.items()))} if self._troubles else {})}
+        news = {name: reason for name, reason in sorted(self._troubles.items()) if name not in self._told}
+        self._traffic, self._told = (post.sent, post.received), set(self._troubles)
+        return {**figures, **({"troubles": news} if news else {})}
 
     def asked_all(self, kind: str, notes: Mapping[str, Any], tensors: Weights) -> dict[str, Letter]:
         """The answers of all members that are there and answer."""
