@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import torch
 
 from fedul.classifier import Classifier
 from fedul.errors import InputError
-from fedul.files import TEMPORARY, tensors_digest
+from fedul.files import TEMPORARY, read_tensors, tensors_digest, write_tensors
+from fedul.methods.fedul import TEMPERATURES, HeldOut
 from fedul.models import build
 from fedul.runs import RunFolder, State
 
@@ -35,7 +38,8 @@ def state(number: int = 2, selected_round: int = 1, *, averaging: bool = False) 
     selected = averaged if selected_round == number else random_weights(3)
     history = [{"round": i + 1, "loss": 0.1 * i, "held_out_loss": None} for i in range(number)]
     server = {"momentum": torch.rand(4)}
-    return State(number, weights, server, averaged, selected, selected_round, 0.25, 0.125, history)
+    judged = {"north": HeldOut((1 / 3,) * len(TEMPERATURES), (math.inf,) * len(TEMPERATURES), rows=7)}
+    return State(number, weights, server, averaged, selected, selected_round, 0.25, 0.125, history, judged=judged)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -82,8 +86,27 @@ def test_a_state_comes_back_to_the_bit(tmp_path: Path, selected_round: int, aver
     assert after is not None
     for part in ("weights", "server", "averaged", "selected"):
         assert tensors_digest(getattr(after, part)) == tensors_digest(getattr(before, part))
-    for name in ("round", "selected_round", "best_score", "best_margin", "history"):
+    for name in ("round", "selected_round", "best_score", "best_margin", "history", "judged"):
         assert getattr(after, name) == getattr(before, name)
+
+
+def test_a_state_of_a_run_that_holds_nothing_out_comes_back(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    opened(folder, resume=False)
+    folder.save_state(replace(state(), best_score=math.inf, judged={}))
+    after = opened(folder, resume=True)
+    assert after is not None
+    assert (after.best_score, after.judged) == (math.inf, {})
+
+
+def test_a_checkpoint_that_does_not_say_who_judged_can_be_gone_on_from(run: RunFolder) -> None:
+    file = run.path / "checkpoint" / "state.safetensors"
+    tensors, notes = read_tensors(file)
+    del notes["judged_rows"]
+    write_tensors(file, {name: tensor for name, tensor in tensors.items() if not name.startswith("judged/")}, notes)
+    after = opened(run, resume=True)
+    assert after is not None
+    assert (after.best_score, after.judged) == (0.25, {})
 
 
 def test_metrics_are_a_line_of_json_for_each_round(run: RunFolder) -> None:

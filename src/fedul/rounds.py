@@ -23,6 +23,7 @@ from fedul.errors import FedulError
 from fedul.evaluation.with_truth import test_error, validation_error
 from fedul.federation import Agreed
 from fedul.methods.base import Method
+from fedul.methods.fedul import HeldOut, together
 from fedul.models.weights import load_weights, weights_of
 from fedul.randomness import torch_generator
 from fedul.runs import RunFolder, State
@@ -126,7 +127,8 @@ def _judged(parts: Parts, config: TrainConfig, before: State, trained: State) ->
     number, averaged = trained.round, dict(trained.averaged)
     started = time.monotonic()
     line = dict(trained.history[-1])
-    held_out = parts.engine.held_out(averaged)
+    judged = parts.engine.held_out(averaged)
+    held_out = together(judged.values())
     _note(line, parts.engine.noted())
     line["held_out_loss"] = held_out.loss
     line["temperature"] = held_out.temperature
@@ -137,6 +139,9 @@ def _judged(parts: Parts, config: TrainConfig, before: State, trained: State) ->
             f"the loss is no longer finite in round {number}; use a smaller learning rate, "
             "or look for very large values in the data."
         )
+    loss, margin = _compared(before, judged)
+    if loss != held_out.loss:
+        line["comparable_loss"] = loss
     load_weights(parts.module, averaged)
     if (study := parts.study) is not None and study.truth is not None:
         if config.select == "validation-error":
@@ -145,7 +150,11 @@ def _judged(parts: Parts, config: TrainConfig, before: State, trained: State) ->
             line["test_error"], _ = test_error(parts.module, study.truth, parts.agreed.scaling)
     line["seconds"] = round(line["seconds"] + time.monotonic() - started, 4)
     state = replace(_after(before, trained), history=[*before.history, line])
-    return _selected(state, line, held_out.standard_error, config.select)
+    if loss is not None and loss <= before.best_score:
+        state = replace(state, best_score=loss, best_margin=held_out.standard_error, judged=judged)
+    if _taken(before, line, loss, margin, config.select):
+        state = replace(state, selected=state.averaged, selected_round=state.round)
+    return state
 
 
 def _note(line: dict[str, Any], noted: Mapping[str, Any]) -> None:
@@ -158,22 +167,34 @@ def _note(line: dict[str, Any], noted: Mapping[str, Any]) -> None:
         line[name] = value
 
 
-def _selected(state: State, line: Mapping[str, Any], error: float, rule: str) -> State:
-    """The state with this round selected, if the rule says so.
+def _compared(state: State, judged: Mapping[str, HeldOut]) -> tuple[float | None, float]:
+    """A round's held-out loss beside the best so far, and how far above that it may be and still be taken for as good.
+
+    Not every site judges every round, and the rows of one may be harder than those of another. So two rounds are
+    compared over the rows of those that judged both: as much as it is lower there, the loss is lower than the best.
+    """
+    if not state.judged or not judged:  # the first round, nothing held out, or a checkpoint that does not have the sums
+        return together(judged.values()).loss, state.best_margin
+    both = [name for name in judged if name in state.judged and state.judged[name].rows == judged[name].rows]
+    now, best = (together(each[name] for name in both) for each in (judged, state.judged))
+    if now.loss is None or best.loss is None:
+        # Nobody can tell the two apart. Then the later one is taken, as always; were the earlier one kept, a site that
+        # never comes back would hold the run to the round that it judged.
+        return state.best_score, 0.0
+    return now.loss + (state.best_score - best.loss), best.standard_error  # just now.loss, where all judge always
+
+
+def _taken(before: State, line: Mapping[str, Any], loss: float | None, margin: float, rule: str) -> bool:
+    """Whether the rule says that this round is the one to deliver, as far as is known.
 
     Held-out rows are few, and the lowest loss is often one round's luck. So of all rounds that they cannot tell from
     the best (within one standard error of its loss) the last is taken: it has learned the most.
     """
-    score = {
-        "held-out": line["held_out_loss"],
-        "validation-error": line.get("validation_error"),
-        "last": -line["round"],
-    }[rule]
-    if score < state.best_score:
-        state = replace(state, best_score=score, best_margin=error if rule == "held-out" else 0.0)
-    elif score > state.best_score + state.best_margin or rule == "validation-error":
-        return state
-    return replace(state, selected=state.averaged, selected_round=state.round)
+    if rule == "held-out":
+        return loss is not None and loss <= before.best_score + margin
+    if rule == "validation-error" and before.selected_round:
+        return bool(line["validation_error"] < before.history[before.selected_round - 1]["validation_error"])
+    return True
 
 
 def running_mean(before: Weights, weights: Weights, number: int, decay: float) -> Weights:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedul.classifier import Classifier
@@ -21,6 +23,7 @@ from fedul.config import DataConfig, TrainConfig
 from fedul.engines.store import OnDisk
 from fedul.errors import InputError
 from fedul.files import Lock, read_json, read_tensors, remove_leftovers, write_bytes, write_json, write_tensors
+from fedul.methods.fedul import HeldOut
 from fedul.models import Model
 from fedul.settings import plain
 
@@ -53,10 +56,11 @@ class State:
     averaged: Mapping[str, Tensor]  # over the rounds; it is what is judged and delivered
     selected: Mapping[str, Tensor]
     selected_round: int
-    best_score: float  # the lowest so far of what rounds are selected by
+    best_score: float  # the lowest held-out loss so far; infinite where nothing is held out
     best_margin: float  # how far above it a later round may be and still be taken for as good
     history: Sequence[Mapping[str, Any]]
     kept: Mapping[str, int] = field(default_factory=dict)  # of which round what is kept per client is
+    judged: Mapping[str, HeldOut] = field(default_factory=dict)  # how each judge found the round with the lowest loss
 
 
 def damaged(file: Path) -> InputError:
@@ -155,14 +159,16 @@ class RunFolder:
             groups["averaged"] = state.averaged
         if state.selected_round != state.round:
             groups["selected"] = state.selected
+        groups["judged"] = {name: _tensor(sums) for name, sums in state.judged.items()}  # as they are, infinite or not
         tensors = {f"{part}/{name}": tensor for part, group in groups.items() for name, tensor in group.items()}
         notes = {
             "run": self._run,
             "kept": dict(state.kept),
             "round": state.round,
             "selected_round": state.selected_round,
-            "best_score": state.best_score,
+            "best_score": state.best_score if math.isfinite(state.best_score) else None,
             "best_margin": state.best_margin,
+            "judged_rows": {name: sums.rows for name, sums in state.judged.items()},
             "history": list(state.history),
         }
         write_tensors(self.path / "checkpoint" / "state.safetensors", tensors, notes)
@@ -223,7 +229,8 @@ class RunFolder:
         if not file.exists():
             return None
         tensors, notes = read_tensors(file)
-        groups: dict[str, dict[str, Tensor]] = {"weights": {}, "server": {}, "averaged": {}, "selected": {}}
+        parts = ("weights", "server", "averaged", "selected", "judged")
+        groups: dict[str, dict[str, Tensor]] = {part: {} for part in parts}
         if "history" not in notes or any(name.partition("/")[0] not in groups for name in tensors):
             raise InputError(f"{file}: not a checkpoint of a run; delete it or restore a copy.")
         if notes.get("run") != self._run:
@@ -239,11 +246,22 @@ class RunFolder:
             averaged,
             groups["selected"] or averaged,
             notes["selected_round"],
-            notes["best_score"],
+            math.inf if notes["best_score"] is None else notes["best_score"],
             notes["best_margin"],
             notes["history"],
             notes["kept"],
+            # There are none in a checkpoint of before they were kept, which is gone on from by its best_score.
+            {name: _held_out(sums, notes["judged_rows"][name]) for name, sums in groups["judged"].items()},
         )
+
+
+def _tensor(sums: HeldOut) -> Tensor:
+    return torch.tensor([sums.losses, sums.squares, sums.changes], dtype=torch.float64)
+
+
+def _held_out(tensor: Tensor, rows: int) -> HeldOut:
+    losses, squares, changes = (tuple(sums) for sums in tensor.tolist())
+    return HeldOut(losses, squares, changes, rows)
 
 
 def _identity(config: Mapping[str, Any]) -> str:

@@ -178,7 +178,7 @@ class Noted:
         self.asked.append(list(clients))
         return self.engine.train(broadcast, clients)
 
-    def held_out(self, weights: Weights) -> HeldOut:
+    def held_out(self, weights: Weights) -> Mapping[str, HeldOut]:
         return self.engine.held_out(weights)
 
 

@@ -19,7 +19,7 @@ from fedul.engines.inprocess import InProcess
 from fedul.engines.local import Broadcast
 from fedul.federation import Federation, UnlabeledSets
 from fedul.files import tensors_digest
-from fedul.methods.fedul import TEMPERATURES, FedUL, HeldOutRows, set_task
+from fedul.methods.fedul import TEMPERATURES, FedUL, HeldOutRows, set_task, together
 from fedul.models.weights import weights_of
 from fedul.priors import Matrix
 from fedul.randomness import torch_generator
@@ -241,7 +241,7 @@ def test_batch_norms_statistics_are_part_of_the_update() -> None:
 
 def test_held_out_losses_are_summed_over_clients() -> None:
     module = linear()
-    found = engine(module).held_out(start_of(module))
+    found = together(engine(module).held_out(start_of(module)).values())
     with torch.no_grad():
         each = [HeldOutRows([set_task(c, c.held_out, FEDERATION)]).judged(module) for c in FEDERATION.clients]
     assert found.rows == sum(len(client.held_out) for client in FEDERATION.clients)
@@ -255,7 +255,7 @@ def test_without_held_out_rows_there_is_nothing_to_sum() -> None:
         "north", client.inputs, client.train, type(client.train)(*[torch.zeros(0).long()] * 2), client.priors
     )
     module = linear()
-    found = engine(module, Federation([alone], "abc")).held_out(start_of(module))
+    found = together(engine(module, Federation([alone], "abc")).held_out(start_of(module)).values())
     assert (found.losses, found.rows) == ((0.0,) * len(TEMPERATURES), 0)
     assert found.loss is None
     assert found.temperature == 1

@@ -54,8 +54,8 @@ class Engine(Protocol):
         """Updates of these clients, in this order, all from the same weights."""
         ...
 
-    def held_out(self, weights: Weights) -> HeldOut:
-        """-log Q over all clients' held-out rows."""
+    def held_out(self, weights: Weights) -> Mapping[str, HeldOut]:
+        """-log Q over held-out rows, by who judged, in a fixed order; clients that always judge together are one."""
         ...
 
     def noted(self) -> Mapping[str, Any]:
@@ -169,10 +169,10 @@ class InProcess:
         return task
 
     @torch.no_grad()
-    def held_out(self, weights: Weights) -> HeldOut:
+    def held_out(self, weights: Weights) -> Mapping[str, HeldOut]:
         load_weights(self._module, weights)
         self._module.eval()
-        return self._held_out.judged(self._module)
+        return {"everyone": self._held_out.judged(self._module)}
 
 
 POOLED_BYTES = 2**28

@@ -136,6 +136,11 @@ class HeldOut:
         return min(good, key=lambda t: abs(math.log(t)), default=1.0)  # none is good where losses are not numbers
 
 
+def together(parts: Iterable[HeldOut]) -> HeldOut:
+    """The sums over all rows of these."""
+    return sum(parts, HeldOut())
+
+
 def _standard_error(total: float, squares: float, rows: int) -> float:
     """Of a mean over rows, from the sums of the values and of their squares; 0 for a single row."""
     if rows < 2:

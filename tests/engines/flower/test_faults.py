@@ -108,9 +108,10 @@ def test_a_round_that_nobody_judges_ends_the_run(tmp_path: Path) -> None:
 def test_a_site_that_is_silent_when_the_last_round_is_judged_is_named(tmp_path: Path) -> None:
     found = coordinate(Wire(digits_sites(tmp_path, 3), {3: not_judging}), settings(tmp_path, 3, rounds=2))
     first, last = found.history
-    assert "troubles" not in first
+    assert {"troubles", "judges"}.isdisjoint(first)
     assert last["clients"] == 3
     assert last["troubles"] == {"client-3": "no answer within 1 s"}
+    assert last["judges"] == ["client-1", "client-2"]
 
 
 def test_a_site_that_is_gone_when_the_last_round_is_judged_is_named(tmp_path: Path) -> None:
@@ -123,6 +124,40 @@ def test_a_site_that_is_gone_when_the_last_round_is_judged_is_named(tmp_path: Pa
 
     last = coordinate(Leaving(digits_sites(tmp_path, 3)), settings(tmp_path, 3, rounds=1)).history[-1]
     assert last["troubles"] == {"client-3": "not connected"}
+    assert last["judges"] == ["client-1", "client-2"]
+
+
+def hard(silent_in: int) -> Fault:
+    """A site whose held-out rows are hard, and which does not judge one of the rounds."""
+
+    def judged(kind: str, asked: Letter, answer: Letter) -> Letter:
+        if (sums := answer.notes.get("judged")) is None:
+            return answer
+        harder = {"losses": [9 * v for v in sums["losses"]], "squares": [81 * v for v in sums["squares"]]}
+        left_out = kind == "train" and asked.notes["round"] == silent_in + 1
+        return Letter({**answer.notes, "judged": None if left_out else {**sums, **harder}}, answer.tensors)
+
+    return judged
+
+
+def test_a_round_is_not_delivered_because_a_site_with_hard_rows_did_not_judge_it(tmp_path: Path) -> None:
+    wire = Wire(digits_sites(tmp_path, 3), {3: hard(silent_in=2)})
+    found = coordinate(wire, settings(tmp_path, 3, rounds=5))
+    figures = [line["held_out_loss"] for line in found.history]
+    assert figures.index(min(figures)) == 1
+    assert ["judges" in line for line in found.history] == [False, True, False, False, False]
+    everyone = fedul.train(fedul.load("digits", clients=3), rounds=5)
+    assert found.selected_round == everyone.selected_round == 5
+
+
+def test_rounds_compare_with_each_other_after_the_run_was_taken_up_again_as_without(tmp_path: Path) -> None:
+    wire = Wire(digits_sites(tmp_path, 3), {3: hard(silent_in=2)})
+    whole = coordinate(wire, settings(tmp_path / "whole", 3, rounds=5))
+    coordinate(wire, settings(tmp_path, 3, rounds=4))
+    resumed = coordinate(wire, settings(tmp_path, 3, rounds=5, resume=True))
+    assert resumed.selected_round == whole.selected_round
+    for name in ("held_out_loss", "comparable_loss", "judges"):
+        assert [line.get(name) for line in resumed.history] == [line.get(name) for line in whole.history]
 
 
 def test_a_site_that_was_away_takes_part_again_where_its_last_update_was_taken(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ class OnFlower:
         self._told: set[str] = set()  # those of them that were noted
         self._traffic = members.post.sent, members.post.received  # as far as it was noted
         self._along: dict[str, HeldOut] = {}  # what sites that trained the next round said of a round's held-out rows
+        self._judges: list[str] = []  # who judged a round, if not all did that can
 
     @property
     def names(self) -> Sequence[str]:
@@ -94,7 +95,7 @@ class OnFlower:
                 self._store.write(name, broadcast.round, {})
                 yield updates[name]
 
-    def held_out(self, weights: Weights) -> HeldOut:
+    def held_out(self, weights: Weights) -> Mapping[str, HeldOut]:
         """Judged by those that have not done so along with training, and have not just failed."""
         letter = Letter(self._members.question(), grouped(weights=weights))
         able = sorted(name for name, member in self._members.by_name.items() if member.held_out_rows)
@@ -107,18 +108,19 @@ class OnFlower:
                 self._troubles[name] = answer.reason
             else:
                 self._hear(name, answer.notes)
-        found, self._along = self._along, {}
-        total = sum((found[name] for name in sorted(found)), HeldOut())
-        if able and not total.rows:
+        found, self._along = {name: self._along[name] for name in able if name in self._along}, {}
+        if able and not found:
             raise WorldError(f"no site judged the round ({_listed(self._troubles)}); see to them, then resume the run.")
-        return total
+        self._judges = list(found) if len(found) < len(able) else []
+        return found
 
     def noted(self) -> Mapping[str, Any]:
         post, (sent, received) = self._members.post, self._traffic
         figures: dict[str, Any] = {"bytes_sent": post.sent - sent, "bytes_received": post.received - received}
         news = {name: reason for name, reason in sorted(self._troubles.items()) if name not in self._told}
-        self._traffic, self._told = (post.sent, post.received), set(self._troubles)
-        return {**figures, **({"troubles": news} if news else {})}
+        more = {"judges": self._judges, "troubles": news}
+        self._traffic, self._told, self._judges = (post.sent, post.received), set(self._troubles), []
+        return {**figures, **{name: value for name, value in more.items() if value}}
 
     def asked_all(self, kind: str, notes: Mapping[str, Any], tensors: Weights) -> dict[str, Letter]:
         """The answers of all members that are there and answer."""
@@ -178,10 +180,11 @@ class OnFlower:
         return {name: answers[node] for name, node in nodes.items()}
 
 
-def _judgement(notes: Any, most_rows: int) -> HeldOut | None:
-    """Sums over no more than so many held-out rows, if they can be such."""
+def _judgement(notes: Any, rows: int) -> HeldOut | None:
+    """Sums over so many held-out rows, if they can be such."""
     try:
-        rows = int(notes["rows"])
+        if int(notes["rows"]) != rows:
+            return None
         if rows == 0:
             return HeldOut()
         losses, squares, changes = (tuple(map(float, notes[name])) for name in ("losses", "squares", "changes"))
@@ -189,7 +192,7 @@ def _judgement(notes: Any, most_rows: int) -> HeldOut | None:
         return None
     sums = (losses, squares, changes)
     sound = all(len(each) == len(TEMPERATURES) and all(0 <= v <= LARGEST * rows for v in each) for each in sums)
-    return HeldOut(losses, squares, changes, rows) if sound and 0 < rows <= most_rows else None
+    return HeldOut(losses, squares, changes, rows) if sound else None
 
 
 def _listed(troubles: Mapping[str, str]) -> str:
