@@ -307,6 +307,12 @@ def test_refinement_starts_when_three_rounds_bring_a_small_share_of_what_all_hav
     assert first_refinement(FedULRefined(), losses) == start
 
 
+def test_a_loss_that_is_low_because_a_site_was_silent_does_not_start_refinement() -> None:
+    lines = history(FALLING)
+    silent = [*lines[:3], {"held_out_loss": 0.1, "comparable_loss": FALLING[3]}, *lines[4:]]
+    assert FedULRefined().coordinate(silent[:12]) == {}
+
+
 @pytest.mark.parametrize(("earliest", "latest"), [(4, 20), (8, 20), (15, 15), (6, 7)])
 def test_refinement_starts_between_the_earliest_and_the_latest_round(earliest: int, latest: int) -> None:
     method = FedULRefined(earliest=earliest, latest=latest)

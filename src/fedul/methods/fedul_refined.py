@@ -105,7 +105,7 @@ class FedULRefined(Method):
 
     def _start(self, history: Sequence[Mapping[str, Any]]) -> int:
         """After how many rounds refinement starts, as far as these rounds tell."""
-        losses = [line["held_out_loss"] for line in history]
+        losses = [line.get("comparable_loss", line["held_out_loss"]) for line in history]  # whoever judged them
         if any(loss is None for loss in losses):
             return WITHOUT_HELD_OUT
         for rounds in range(max(self.earliest, 4), min(len(losses), self.latest) + 1):  # 3 rounds back there is a loss
