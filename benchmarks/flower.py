@@ -30,8 +30,8 @@ ALGORITHMS = {
 }  # with a model that has batch norm, where it matters
 PARTS = {
     "a process of Flower, before the app": "import flwr.supernode.cli.flwr_clientapp",
-    "PyTorch": "import torch",
-    "the app, with PyTorch": "import fedul.engines.flower.client_app",
+    "a process of Flower, with the app": "import flwr.supernode.cli.flwr_clientapp, fedul.engines.flower.client_app",
+    "what the clerk loads once": "import fedul.engines.flower.answering",
 }
 SITE = 'name = "{name}"\nstate = "state"\n\n[data]\ndata = "digits"\nclients = {sites}\n'
 

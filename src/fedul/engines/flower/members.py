@@ -120,7 +120,9 @@ class Members:
                     f"{len(found)} of {self.config.sites} sites came within {self.config.start_seconds:g} s "
                     f"({', '.join(sorted(found)) or 'none'}{refused}); start the others, or ask for fewer (sites)."
                 )
-            self.reporter.warn(f"waiting for {self.config.sites} sites; here: {', '.join(sorted(found)) or 'none'}.")
+            out = f"; refused until started anew: {', '.join(sorted(self._refused))}" if self._refused else ""
+            here = ", ".join(sorted(found)) or "none"
+            self.reporter.warn(f"waiting for {self.config.sites} sites; here: {here}{out}.")
             self._pause(there, left)
 
     def _pause(self, there: set[int], seconds: float) -> None:
