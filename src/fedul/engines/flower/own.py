@@ -1,35 +1,30 @@
-"""What a site owns: its settings, its rows and their priors, and what a method or algorithm keeps here between rounds.
-
-Every message is answered by a process of its own, so rows are made inputs once and kept beside the state.
-"""
+"""What a site owns: its settings, its rows and their priors, and what methods and algorithms keep between rounds."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
 import json
+import logging
 import math
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import torch
 
 from fedul.config import DataConfig, OwnDataConfig, SiteConfig
 from fedul.data import SOURCES
 from fedul.data.chosen import data_config
 from fedul.data.form import Form
 from fedul.engines.flower.agreement import Agreement
+from fedul.engines.flower.kept_rows import read_rows, write_rows
 from fedul.engines.flower.site_file import beside, read_site
 from fedul.engines.store import OnDisk
-from fedul.errors import InputError
-from fedul.federation import Rows, UnlabeledSets
-from fedul.files import read_tensors, write_tensors
+from fedul.errors import InputError, WorldError
+from fedul.federation import UnlabeledSets
 from fedul.schema.table import Number, TableSchema
 from fedul.settings import plain
 from fedul.truth import Study
@@ -38,6 +33,7 @@ if TYPE_CHECKING:
     from fedul.data.own import OwnRows
 
 PATHS = ("data", "priors", "data_dir")
+ROWS = "rows.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,32 +77,24 @@ class Own:
         return Form("array", shape=federation.input_shape, scaling=federation.scaling)
 
     def client(self, agreement: Agreement, run: str) -> UnlabeledSets:
-        """The site as a client of a run: as it was kept, if neither files nor agreement have changed."""
+        """The site as a client of a run: with its rows as they were when it joined, whatever its files are by now."""
         if isinstance(self.data, DataConfig):
             return self._ordered(self._in_study(), agreement)
-        file = self.folder(run) / "rows.safetensors"
-        key = self._stamp(agreement)
-        with suppress(InputError):  # it is only a copy: one that is damaged is made again
-            tensors, notes = read_tensors(file)
-            if notes["key"] == key:
-                train, held_out = (
-                    Rows(tensors[f"{part}/index"], tensors[f"{part}/sets"]) for part in ("train", "held")
-                )
-                priors = tensors["priors"].numpy()
-                return UnlabeledSets(self.config.name, tensors["inputs"], train, held_out, priors, notes["sets"])
-        self._check(agreement)
-        client = self._ordered(self._rows.clients(agreement.schema)[0], agreement)
-        tensors = {
-            "inputs": client.inputs,
-            "train/index": client.train.index,
-            "train/sets": client.train.sets,
-            "held/index": client.held_out.index,
-            "held/sets": client.held_out.sets,
-            "priors": torch.from_numpy(np.ascontiguousarray(client.priors)),
-        }
-        for place in (Path(self.config.state), file.parent):  # readable by the site's own account only
-            os.makedirs(place, mode=0o700, exist_ok=True)
-        write_tensors(file, tensors, {"key": key, "sets": list(client.set_names)})
+        made_of = {"agreement": _digest(agreement.plain()), "data": self._stamp()}
+        with self.writable():
+            folder = self._made(run)
+            kept = read_rows(folder / ROWS, self.config.name)
+        if kept is None:
+            self._check(agreement)
+            client = self._ordered(self._rows.clients(agreement.schema)[0], agreement)
+            with self.writable():
+                write_rows(folder / ROWS, client, made_of)
+            return client
+        client, before = kept
+        if before.get("agreement") != made_of["agreement"]:
+            raise InputError("the coordinator has changed what was agreed on for this run; let it start another run.")
+        if before.get("data") != made_of["data"]:
+            warn("the site's files or settings have changed; in this run it goes on with its rows as they were.")
         return client
 
     def folder(self, run: str) -> Path:
@@ -115,7 +103,24 @@ class Own:
 
     def store(self, run: str) -> OnDisk:
         """What a method or an algorithm keeps here."""
-        return OnDisk(self.folder(run) / "kept")
+        return OnDisk(self._made(run) / "kept")
+
+    @contextmanager
+    def writable(self) -> Iterator[None]:
+        """For whatever reads and writes the state folder: says which it is, and what to do, if that is not possible."""
+        try:
+            yield
+        except (OSError, WorldError) as problem:
+            reason = str(problem).partition(";")[0] if isinstance(problem, WorldError) else _reason(problem)
+            raise WorldError(
+                f"the state folder {self.config.state} cannot be used ({reason}); let the site's account write there, "
+                "make room, or name another folder (state in the site's settings)."
+            ) from None
+
+    def _made(self, run: str) -> Path:
+        for place in (Path(self.config.state), self.folder(run)):  # readable by the site's own account only
+            os.makedirs(place, mode=0o700, exist_ok=True)
+        return self.folder(run)
 
     @cached_property
     def _rows(self) -> OwnRows:
@@ -155,17 +160,35 @@ class Own:
         order = [self.classes.index(name) for name in agreement.classes]
         return replace(client, priors=client.priors[:, order])
 
-    def _stamp(self, agreement: Agreement) -> str:
-        """A digest of what the inputs depend on; a file counts by its size and time of change."""
+    def _stamp(self) -> str:
+        """A digest of what the rows are made of; a file counts by its size and time of change."""
         files = []
         for named in (self.data.data, self.data.priors or ""):
-            path = Path(named).expanduser()
-            found = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path)))
-            files += sorted((str(each), *_state(each)) for each in found if each.is_file())
-        told: Mapping[str, Any] = {"agreement": agreement.plain(), "data": plain(self.data), "files": files}
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+            files += sorted((str(each), *_state(each)) for each in _files(Path(named).expanduser()) if each.is_file())
+        return _digest({"data": plain(self.data), "files": files})
+
+
+def warn(sentence: str) -> None:
+    """Tells the site's log; the coordinator hears nothing of it."""
+    logging.getLogger("flwr").warning("fedul: %s", sentence)
+
+
+def _files(path: Path) -> Iterable[Path]:
+    """What a path names: a folder with all that is in it, a file, or those that fit a pattern."""
+    if path.is_dir():
+        return path.rglob("*")
+    return [path] if path.exists() else map(Path, glob.glob(str(path)))  # a file may have brackets in its name
 
 
 def _state(file: Path) -> tuple[int, int]:
     found = file.stat()
     return found.st_size, found.st_mtime_ns
+
+
+def _digest(told: Any) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _reason(problem: OSError) -> str:
+    where = f"{problem.filename}: " if problem.filename else ""
+    return f"{where}{problem.strerror or problem}"

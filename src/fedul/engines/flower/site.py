@@ -20,7 +20,7 @@ from fedul.algorithms.base import Weights
 from fedul.config import TrainConfig
 from fedul.engines.flower.agreement import Agreement
 from fedul.engines.flower.letters import Letter, grouped
-from fedul.engines.flower.own import Own
+from fedul.engines.flower.own import Own, warn
 from fedul.engines.layout import put_channels_last
 from fedul.engines.local import Broadcast, Job, Worker
 from fedul.errors import InputError
@@ -31,6 +31,9 @@ from fedul.methods.fedul import HeldOutRows, set_task
 from fedul.models.weights import load_weights
 from fedul.priors import ranks
 from fedul.settings import make
+
+NOTHING = {"nothing": torch.zeros(1)}
+"""Kept where neither method nor algorithm keeps anything, so that what is gone differs from what never was."""
 
 
 class Told(InputError):
@@ -114,15 +117,22 @@ def _train(own: Own, asked: Letter) -> Letter:
     client, config = work.client, work.config
     method = make_method(config.method, config.method_option, None, config.seed, config.loss)
     algorithm = make_algorithm(config.algorithm, config.algorithm_option)
-    store = own.store(notes["run"])
-    store.rewind(int(notes["accepted"]))  # what it kept after an update that never arrived is not to be gone on from
-    store.checkpointed(int(notes["safe"]), int(notes["accepted"]))
+    accepted = int(notes["accepted"])
+    with own.writable():
+        store = own.store(notes["run"])
+        store.rewind(accepted)  # what it kept after an update that never arrived is not to be gone on from
+        store.checkpointed(int(notes["safe"]), accepted)
+        before = store.read(client.name)
+    lost = accepted > 0 and accepted not in store.versions(accepted).values()
     broadcast = Broadcast(int(notes["round"]), asked.group("weights"), asked.group("sent"), dict(notes["directive"]))
-    job = Job(client.name, method.task(client, work.agreement), store.read(client.name))
+    job = Job(client.name, method.task(client, work.agreement), before)
     with work.threads:
         judged = _judged(work, asked.group("judged")) if asked.group("judged") else None
         update, kept = Worker(work.module, method, algorithm, config).train([job], broadcast, lambda: False)[0]
-    store.write(client.name, broadcast.round, kept)
+    with own.writable():
+        store.write(client.name, broadcast.round, kept or NOTHING)
+    if lost and kept:
+        warn(f"what was kept here after round {accepted} is gone from {own.config.state}; the site goes on without it.")
     tensors = grouped(delta=update.delta, buffers=update.buffers, message=update.message)
     return Letter({"rows": update.rows, "steps": update.steps, "loss": update.loss, "judged": judged}, tensors)
 
