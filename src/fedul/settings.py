@@ -119,6 +119,20 @@ def make(kind: type[C], values: Mapping[str, Any], *, what: str = "option") -> C
     return kind(**plain)
 
 
+def refuse_unknown(what: str, values: Mapping[str, Any], *kinds: type[Any]) -> None:
+    """Refuses names that none of these configurations has; they are spelled with - here, as files have them.
+
+    >>> from fedul.config import TrainConfig
+    >>> refuse_unknown("setting", {"batch_sise": 8}, TrainConfig)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    fedul.errors.InputError: unknown setting 'batch-sise': did you mean 'batch-size'? ...
+    """
+    known = {f.name.replace("_", "-") for kind in kinds for f in fields(kind)}
+    for name in values:
+        if name.replace("_", "-") not in known:
+            raise unknown(what, name.replace("_", "-"), known)
+
+
 def underscored(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same by names as Python has them: 'batch-size' is 'batch_size'."""
     plain = {name.replace("-", "_"): value for name, value in values.items()}

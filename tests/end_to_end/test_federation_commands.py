@@ -42,10 +42,17 @@ def test_keys_and_a_certificate_are_made(fedul: Fedul, tmp_path: Path) -> None:
         ("new lungs --sites 2 --min-sites 3", "min-sites: 3 of 2 sites cannot be had"),
         ("new lungs --out runs/1", "out: 'runs/1' is no absolute path"),
         ("new lungs --rounds 0", "rounds: must be at least 1"),
+        ("new lungs --algorithm nonsense", "unknown algorithm 'nonsense'"),
+        ("new lungs --algorithm fedprox --algorithm-option nu=1", "unknown option of algorithm fedprox 'nu'"),
+        ("new lungs --method-option trust=1", "unknown option of method fedul 'trust'"),
+        ("new lungs --model my.module:factory", "sites take models by name only"),
+        ("new lungs --classes flu,cold --test-prior flu=1", "test-prior: no share for class 'cold'"),
+        ("new lungs --test-prior flu=1", "test-prior: is of classes; give them as well (--classes)"),
         ("new .", "is there already and not empty"),
         ("keys keys", "say what is needed: --host NAME"),
         ("keys keys --site a/b", "'a/b' cannot be a file name"),
         ("demo --out .", "is there already and not empty"),
+        ("demo --algorithm nonsense", "unknown algorithm 'nonsense'"),
     ],
 )
 def test_what_cannot_be_made_is_refused_and_nothing_is_written(

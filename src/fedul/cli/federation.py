@@ -11,10 +11,10 @@ import typer
 from rich.markup import escape
 
 from fedul.cli import show
-from fedul.cli.options import part, with_options
+from fedul.cli.options import with_options
 from fedul.config import CoordinatorConfig, TrainConfig
+from fedul.engines.flower.folder import LEFT_OUT, new_folder
 from fedul.errors import InputError
-from fedul.settings import make
 
 app = typer.Typer(
     help="Train across real sites, over Flower: each keeps its rows and class priors.", no_args_is_help=True
@@ -24,7 +24,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command("new", epilog="Example:  fedul federation new respiratory --classes flu,cold --sites 3")
-@with_options(CoordinatorConfig, TrainConfig, leave_out=("resume",))
+@with_options(CoordinatorConfig, TrainConfig, leave_out=("resume", *LEFT_OUT))
 def new(
     folder: Annotated[str, typer.Argument(help="Folder to write, for 'flwr run'.")],
     json: Json = False,
@@ -32,11 +32,12 @@ def new(
     settings: dict[str, Any],
 ) -> None:
     """Write the folder that 'flwr run' needs, with settings for coordinator and site and a README of what to type."""
-    from fedul.engines.flower.folder import new_folder
+    from fedul.engines.flower.coordinator import read_settings
 
     settings = {"out": str(Path(folder).absolute() / "runs" / "run-1"), **settings}
-    make(CoordinatorConfig, {"classes": "A,B", **part(CoordinatorConfig, settings)})  # to say now what is wrong
-    make(TrainConfig, part(TrainConfig, settings))
+    if "classes" not in settings and "test_prior" in settings:
+        raise InputError("test-prior: is of classes; give them as well (--classes).")
+    read_settings({"classes": "A,B", **settings})  # to say now what is wrong; classes may be filled in later
     files = [str(file) for file in new_folder(Path(folder), settings)]
     if json:
         show.print_json({"files": files})

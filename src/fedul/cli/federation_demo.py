@@ -10,6 +10,7 @@ from rich.table import Table
 
 from fedul.cli import show
 from fedul.data.study import load
+from fedul.engines.flower.coordinator import read_settings
 from fedul.engines.flower.loopback import Loopback, loopback
 from fedul.errors import WorldError
 from fedul.runs import RunFolder
@@ -37,6 +38,7 @@ def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, json: boo
         "algorithm": algorithm,
         "model": "mlp",
     }
+    read_settings(settings)  # to say now what is wrong
     started = time.monotonic()
     with show.Rounds(f"{sites} sites") as reporter, loopback(folder / "federation", settings) as made:
         show.err.print(

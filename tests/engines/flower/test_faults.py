@@ -372,6 +372,19 @@ def test_what_the_coordinator_keeps_names_no_prior_and_no_path_of_a_site(tmp_pat
         ({"classes": "ill"}, "give at least two"),
         ({"min-sites": 9}, "9 of 3 sites cannot be had"),
         ({"algoritm": "fedavg"}, "did you mean 'algorithm'"),
+        (
+            {"round_secnds": 3.0},
+            "unknown setting 'round-secnds': did you mean 'round-seconds'\\? Known: .*, min-sites, ",
+        ),
+        ({"algorithm": "nonsense"}, "unknown algorithm 'nonsense'"),
+        ({"algorithm": "fedprox", "algorithm-option": "nu=0.1"}, "unknown option of algorithm fedprox 'nu'"),
+        ({"method": "nonsense"}, "unknown method 'nonsense'"),
+        ({"method-option": "trust=2"}, "unknown option of method fedul 'trust'"),
+        ({"method": "fedllp", "loss": "brier"}, "is a loss of fedul and fedul-refined"),
+        ({"model": "mlpp"}, "unknown model 'mlpp': did you mean 'mlp'"),
+        ({"test-prior": "ill=0.5"}, "test-prior: no share for class 'well'"),
+        ({"test-prior": "ill=1,well=0"}, "test-prior: class 'well' has share 0"),
+        ({"start-weights": "weights.safetensors"}, "is no absolute path of a file"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anyone_is_asked(

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
 
+from fedul.config import DataConfig
 from fedul.engines.flower.coordinator import read_settings
 from fedul.engines.flower.folder import new_folder
 from fedul.engines.flower.keys import make_certificates, make_site_key
@@ -50,6 +51,23 @@ def test_a_setting_that_there_is_not_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "lungs").exists()
 
 
+@pytest.mark.parametrize("options", [["earliest=2", "latest=9"], {"earliest": 2, "latest": 9}])
+def test_options_of_a_method_are_kept_however_many(tmp_path: Path, options: Any) -> None:
+    given = {"classes": "flu,cold", "out": "/srv/run", "method": "fedul-refined", "method_option": options}
+    new_folder(tmp_path / "lungs", given)
+    stored = tomllib.loads((tmp_path / "lungs" / "pyproject.toml").read_text())
+    _, training = read_settings(stored["tool"]["flwr"]["app"]["config"])
+    assert training.method_option == {"earliest": 2, "latest": 9}
+
+
+def test_paths_of_a_site_are_taken_from_its_file_by_either_spelling(tmp_path: Path) -> None:
+    for name in ("data-dir", "data_dir"):
+        (tmp_path / "site.toml").write_text(f'name = "north"\n[data]\ndata = "digits"\n{name} = "here"\n')
+        data = Own.read(str(tmp_path / "site.toml")).data
+        assert isinstance(data, DataConfig)
+        assert data.data_dir == str(tmp_path / "here")
+
+
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path, project: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="is there already and not empty; choose another folder"):
         new_folder(tmp_path / "lungs", {})
@@ -66,6 +84,8 @@ def test_the_site_file_says_what_is_missing_and_where(tmp_path: Path, project: d
     [
         ('name = "north"', "needs a part \\[data\\]"),
         ('nam = "north"\n[data]\ndata = "digits"', "did you mean 'name'"),
+        ('name = "north"\nmin_row = 3\n[data]\ndata = "digits"', "unknown setting 'min-row': did you mean 'min-rows'"),
+        ('name = "north"\n[data]\ndata = "digits"\nset-colum = "x"', "did you mean 'set-column'"),
         ('name = ""\n[data]\ndata = "digits"', "name: expected text"),
         ('name = "north"\nmin-rows = 0\n[data]\ndata = "digits"', "min-rows: must be at least 1"),
         ('name = "north"\n[data]\ndata = "digit"', "digit"),

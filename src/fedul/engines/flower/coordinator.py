@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import torch
 
 from fedul import __version__, models
 from fedul.algorithms import make_algorithm
+from fedul.algorithms.base import Algorithm
 from fedul.config import CoordinatorConfig, TrainConfig
 from fedul.data.class_mix import parse_prior
 from fedul.engines.flower.agreement import Agreement
@@ -22,16 +24,17 @@ from fedul.engines.flower.letters import grouped
 from fedul.engines.flower.members import Member, Members
 from fedul.engines.flower.opinion import together
 from fedul.engines.flower.post import Post
-from fedul.errors import InputError, WorldError
+from fedul.errors import InputError, WorldError, unknown
 from fedul.files import read_json, write_bytes, write_json
 from fedul.methods import make_method
+from fedul.methods.base import Method
 from fedul.models.weights import weights_of
 from fedul.priors import Matrix, validate_test_prior
 from fedul.report.facts import facts_of
 from fedul.report.page import page
 from fedul.rounds import Parts, run_rounds
 from fedul.runs import EVALUATION, RunFolder
-from fedul.settings import make, plain, underscored
+from fedul.settings import make, plain, refuse_unknown, underscored
 from fedul.training import Run, finish
 
 
@@ -55,9 +58,7 @@ def coordinate(post: Post, settings: Mapping[str, Any]) -> Run:
     """Runs a federation of sites to its end."""
     config, training = read_settings(settings)
     folder, reporter, store = RunFolder(config.out), Spoken(), AtSites()
-    test_prior = validate_test_prior(
-        parse_prior(config.test_prior, config.classes, where="test-prior"), config.classes, where="test-prior"
-    )
+    test_prior, method, algorithm = _population(config), _method(training), _algorithm(training)
     name, agreed = _begun(folder, config, test_prior) or (secrets.token_hex(8), None)
     members = Members(post, config, training, name, reporter, agreed, config.sites)
     agreed = agreed or members.agree(test_prior)
@@ -65,8 +66,6 @@ def coordinate(post: Post, settings: Mapping[str, Any]) -> Run:
     module = models.build(training.model, agreed.input_shape, len(agreed.classes), training.seed)
     if training.start_weights:
         models.load_start_weights(module, training.start_weights)
-    method = make_method(training.method, training.method_option, None, training.seed, training.loss)
-    algorithm = make_algorithm(training.algorithm, training.algorithm_option)
     members.let_in(members.wanted, config.start_seconds)
     if (count := len(members.by_name)) < config.min_sites:
         raise WorldError(f"{count} sites can take part, and {config.min_sites} are needed (min-sites).")
@@ -94,17 +93,42 @@ AGREEMENT = "agreement.json"
 
 
 def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, TrainConfig]:
-    """The coordinator's settings and how to train, from one table of both."""
+    """The coordinator's settings and how to train, from one table of both; whatever can be refused now is."""
     values = {name: value for name, value in underscored(settings).items() if value != ""}
+    refuse_unknown("setting", values, CoordinatorConfig, TrainConfig)
     own = {f.name for f in fields(CoordinatorConfig)}
-    config = make(CoordinatorConfig, {name: value for name, value in values.items() if name in own}, what="setting")
-    training = make(TrainConfig, {name: value for name, value in values.items() if name not in own}, what="setting")
+    for name in ("method_option", "algorithm_option"):
+        if isinstance(values.get(name), str):  # Flower's settings know no lists
+            values[name] = values[name].split(",")
+    config = make(CoordinatorConfig, {name: value for name, value in values.items() if name in own})
+    training = make(TrainConfig, {name: value for name, value in values.items() if name not in own})
     if training.method == "supervised" or training.select == "validation-error":
         raise InputError("sites have no labels; use a method and a way to select that need none.")
     if ":" in training.model:
         raise InputError(f"model '{training.model}': sites take models by name only ({', '.join(models.MODELS)}).")
+    if training.model not in (*models.MODELS, "auto"):
+        raise unknown("model", training.model, [*models.MODELS, "auto"])
+    if (start := training.start_weights) and not (os.path.isabs(start) and os.path.isfile(start)):
+        raise InputError(f"start-weights: '{start}' is no absolute path of a file; the coordinator has to find it.")
+    _method(training)
+    _algorithm(training)
+    _population(config)
     # Every round is kept: sites answer within seconds at best, and what they keep rests on the last checkpoint.
     return config, replace(training, checkpoint_every=1, device="cpu")
+
+
+def _method(training: TrainConfig) -> Method:
+    return make_method(training.method, training.method_option, None, training.seed, training.loss)
+
+
+def _algorithm(training: TrainConfig) -> Algorithm:
+    return make_algorithm(training.algorithm, training.algorithm_option)
+
+
+def _population(config: CoordinatorConfig) -> Matrix:
+    """The class mix (K,) that the classifier is for."""
+    shares = parse_prior(config.test_prior, config.classes, where="test-prior")
+    return validate_test_prior(shares, config.classes, where="test-prior")
 
 
 def _begun(folder: RunFolder, config: CoordinatorConfig, test_prior: Matrix) -> tuple[str, Agreement] | None:

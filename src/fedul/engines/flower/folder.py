@@ -11,14 +11,14 @@ from typing import Any
 
 from fedul import __version__
 from fedul.config import CoordinatorConfig, TrainConfig
-from fedul.errors import InputError, unknown
+from fedul.errors import InputError
 from fedul.files import write_bytes
-from fedul.settings import underscored
+from fedul.settings import refuse_unknown, underscored
 
 PACKAGE = "federation"
 APP = "from fedul.engines.flower import {side}_app\n\napp = {side}_app.app\n"
 HELP = {"model": "linear, mlp, small-cnn, paper-cnn, resnet18, or auto; sites take models by name only."}
-LEFT_OUT = {"checkpoint_every", "evaluate_every", "device", "engine_mode", "workers", "start_weights"}
+LEFT_OUT = ("checkpoint_every", "evaluate_every", "device", "threads", "engine_mode", "workers")
 """Settings that mean nothing across sites."""
 
 
@@ -27,10 +27,7 @@ def new_folder(folder: Path, settings: Mapping[str, Any]) -> list[Path]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: is there already and not empty; choose another folder.")
     given = underscored(settings)
-    known = {each.name for kind in (CoordinatorConfig, TrainConfig) for each in fields(kind)}
-    for name in given:
-        if name not in known:
-            raise unknown("setting", name, known)
+    refuse_unknown("setting", given, CoordinatorConfig, TrainConfig)
     texts = {
         "pyproject.toml": _project(folder.resolve().name, given),
         f"{PACKAGE}/__init__.py": "",
@@ -61,11 +58,11 @@ def _project(name: str, given: Mapping[str, Any]) -> str:
 
 def _toml(value: Any) -> str:
     """As TOML has it; what is not set is an empty text, since Flower lets nobody set what is not there."""
+    if isinstance(value, Mapping):
+        value = [f"{name}={each}" for name, each in value.items()]
     if isinstance(value, Sequence) and not isinstance(value, str):
         value = ",".join(map(str, value))
-    if isinstance(value, Mapping) or value is None:
-        value = ""
-    return json.dumps(value)
+    return json.dumps("" if value is None else value)
 
 
 def _template(name: str) -> str:

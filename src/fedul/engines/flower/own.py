@@ -26,7 +26,7 @@ from fedul.engines.store import OnDisk
 from fedul.errors import InputError, WorldError
 from fedul.federation import UnlabeledSets
 from fedul.schema.table import Number, TableSchema
-from fedul.settings import plain
+from fedul.settings import plain, refuse_unknown, underscored
 from fedul.truth import Study
 
 if TYPE_CHECKING:
@@ -48,10 +48,12 @@ class Own:
         """From a site's settings file; paths in it are taken from where it stands."""
         file = Path(path).expanduser()
         config, options = read_site(path)
-        for name in PATHS:
-            if isinstance(options.get(name), str) and options[name] not in SOURCES:
-                options[name] = str(beside(file, options[name]))
         try:
+            refuse_unknown("setting in [data]", options, DataConfig, OwnDataConfig)
+            options = underscored(options)
+            for name in PATHS:
+                if isinstance(options.get(name), str) and options[name] not in SOURCES:
+                    options[name] = str(beside(file, options[name]))
             return cls(config, data_config(options))
         except InputError as problem:
             raise InputError(f"{file}: {problem}") from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedul.config import SiteConfig, readable
 from fedul.errors import InputError
-from fedul.settings import make, read_toml
+from fedul.settings import make, read_toml, refuse_unknown
 
 
 def read_site(path: str) -> tuple[SiteConfig, dict[str, Any]]:
@@ -21,6 +21,7 @@ def read_site(path: str) -> tuple[SiteConfig, dict[str, Any]]:
     if not isinstance(options, dict):
         raise InputError(f"{file}: needs a part [data], with the options of 'fedul train' that name rows and priors.")
     try:
+        refuse_unknown("setting", stored, SiteConfig)
         config = make(SiteConfig, stored)
     except InputError as problem:
         raise InputError(f"{file}: {problem}") from None
