@@ -45,6 +45,20 @@ def test_all_settings_are_in_the_folder_and_those_given_are_kept(project: dict[s
     assert (training.rounds, training.algorithm, training.loss) == (7, "fedavg", None)
 
 
+def test_the_readme_names_what_the_folder_was_made_with(tmp_path: Path, project: dict[str, Any]) -> None:
+    readme = (tmp_path / "lungs" / "README.md").read_text()
+    assert "a run waits for 2 sites and leaves its result in `/srv/run`.\nThe classes are: flu, cold." in readme
+    assert "    flwr run . --stream\n" in readme
+    assert "{" not in readme
+
+
+def test_the_readme_of_a_folder_without_classes_says_that_they_are_missing(tmp_path: Path) -> None:
+    new_folder(tmp_path / "lungs", {"sites": 3, "out": "/srv/run"})
+    readme = (tmp_path / "lungs" / "README.md").read_text()
+    assert "Fill in `classes` in `pyproject.toml`. As it stands there, a run waits for 3 sites" in readme
+    assert "flu" not in readme
+
+
 def test_a_setting_that_there_is_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown setting 'rouns': did you mean 'rounds'"):
         new_folder(tmp_path / "lungs", {"rouns": 3})

@@ -13,7 +13,7 @@ from fedul import __version__
 from fedul.config import CoordinatorConfig, TrainConfig
 from fedul.errors import InputError
 from fedul.files import write_bytes
-from fedul.settings import refuse_unknown, underscored
+from fedul.settings import names, refuse_unknown, underscored
 
 PACKAGE = "federation"
 APP = "from fedul.engines.flower import {side}_app\n\napp = {side}_app.app\n"
@@ -34,7 +34,7 @@ def new_folder(folder: Path, settings: Mapping[str, Any]) -> list[Path]:
         f"{PACKAGE}/server_app.py": APP.format(side="server"),
         f"{PACKAGE}/client_app.py": APP.format(side="client"),
         "site.toml": _template("site.toml"),
-        "README.md": _template("README.md"),
+        "README.md": _template("README.md").format(run=_about(given)),
         ".gitignore": "*.key\nstate/\nruns/\n",
     }
     for name, text in texts.items():
@@ -54,6 +54,17 @@ def _project(name: str, given: Mapping[str, Any]) -> str:
             lines += [f"# {HELP.get(each.name, each.metadata['help'])}", f"{each.name.replace('_', '-')} = {value}"]
     safe = "".join(c if c.isalnum() or c == "-" else "-" for c in name.lower()).strip("-") or "federation"
     return _template("project.toml").format(name=safe[:32], version=__version__, settings="\n".join(lines))
+
+
+def _about(given: Mapping[str, Any]) -> str:
+    """What the run is, in a few lines: as the settings say, which Flower reads from the folder's other file."""
+    defaults = {each.name: each.default for each in fields(CoordinatorConfig)}
+    classes, sites, out = (given.get(name, defaults[name]) for name in ("classes", "sites", "out"))
+    told = f"a run waits for {sites} {'site' if int(sites) == 1 else 'sites'} and leaves its result in `{out}`"
+    if not classes:
+        return f"Fill in `classes` in `pyproject.toml`. As it stands there, {told}."
+    listed = ", ".join(names(classes))
+    return f"As it stands in `pyproject.toml`, {told}.\nThe classes are: {listed}."
 
 
 def _toml(value: Any) -> str:
