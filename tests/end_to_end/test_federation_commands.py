@@ -51,6 +51,8 @@ def test_keys_and_a_certificate_are_made(fedul: Fedul, tmp_path: Path) -> None:
         ("new .", "is there already and not empty"),
         ("keys keys", "say what is needed: --host NAME"),
         ("keys keys --site a/b", "'a/b' cannot be a file name"),
+        ("keys keys --host localhost --site north --site a/b", "'a/b' cannot be a file name"),
+        ("keys keys --site north --site north", "north.key: would be written twice"),
         ("demo --out .", "is there already and not empty"),
         ("demo --algorithm nonsense", "unknown algorithm 'nonsense'"),
     ],

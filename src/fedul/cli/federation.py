@@ -56,19 +56,11 @@ def keys(
 ) -> None:
     """Make a test certificate for the coordinator (--host), or keys by which sites are known (--site)."""
     _need_flower()
-    from fedul.engines.flower.keys import make_certificates, make_site_key
+    from fedul.engines.flower.keys import make_keys
 
     if not host and not site:
         raise InputError("say what is needed: --host NAME for the coordinator's certificate, --site NAME for a key.")
-    place = Path(folder)
-    made = []
-    if host:
-        make_certificates(place, host)
-        made += ["ca.pem", "server.pem", "server.key"]
-    for name in site or ():
-        make_site_key(place, name)
-        made += [f"{name}.key", f"{name}.pub"]
-    files = [str(place / name) for name in made]
+    files = [str(file) for file in make_keys(Path(folder), host or (), site or ())]
     if json:
         show.print_json({"files": files})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 import stat
@@ -18,9 +19,9 @@ from flwr.cli.config_utils import load_and_validate
 from fedul.config import DataConfig
 from fedul.engines.flower.coordinator import read_settings
 from fedul.engines.flower.folder import new_folder
-from fedul.engines.flower.keys import make_certificates, make_site_key
+from fedul.engines.flower.keys import make_certificates, make_keys, make_site_key
 from fedul.engines.flower.own import Own
-from fedul.errors import InputError
+from fedul.errors import InputError, WorldError
 
 
 @pytest.fixture
@@ -125,6 +126,56 @@ def test_a_certificate_is_for_the_hosts_it_names_and_its_authority_signs_nothing
     assert sorted(file.name for file in tmp_path.iterdir()) == ["ca.pem", "server.key", "server.pem"]
 
 
+@pytest.mark.parametrize("host", [f"{'a' * 60}.{'b' * 60}.example.org", "*.example.org", "a"])
+def test_a_host_may_have_any_name_that_hosts_have(tmp_path: Path, host: str) -> None:
+    make_certificates(tmp_path, [host])
+    server = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [host]
+
+
+@pytest.mark.parametrize("host", ["", "a b", "a..b", "-a", "a/b", "ä.org", "a" * 64, ".".join(["a" * 60] * 5)])
+def test_what_no_host_is_called_gets_no_certificate(tmp_path: Path, host: str) -> None:
+    with pytest.raises(InputError, match="is neither a name nor an address"):
+        make_certificates(tmp_path, [host])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("hosts", "sites", "problem"),
+    [
+        ([], ["north", "there"], "there.key: is there already"),
+        (["localhost"], ["north", "a/b"], "cannot be a file name"),
+        (["localhost"], ["north", "there"], "there.key: is there already"),
+        ([], ["north", "north"], "north.key: would be written twice"),
+        (["localhost"], ["server"], "server.key: would be written twice"),
+        (["local host"], ["north"], "is neither a name nor an address"),
+    ],
+)
+def test_keys_are_made_all_or_none(tmp_path: Path, hosts: list[str], sites: list[str], problem: str) -> None:
+    make_site_key(tmp_path, "there")
+    with pytest.raises(InputError, match=problem):
+        make_keys(tmp_path, hosts, sites)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["there.key", "there.pub"]
+
+
+def test_keys_that_cannot_be_written_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorldError, match=r"could not write into .*file: "):
+        make_keys(tmp_path / "file", sites=["north"])
+
+    def full(path: Path, *others: int) -> int:
+        if str(path).endswith("south.key"):
+            raise OSError(28, "No space left on device")
+        return opening(path, *others)
+
+    opening = os.open
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(WorldError, match="No space left on device; nothing is made"):
+        make_keys(tmp_path / "keys", sites=["north", "south"])
+    assert list((tmp_path / "keys").iterdir()) == []
+
+
 def test_secret_keys_are_their_owners_alone_and_are_not_written_over(tmp_path: Path) -> None:
     make_site_key(tmp_path, "north")
     secret = tmp_path / "north.key"
@@ -137,7 +188,7 @@ def test_secret_keys_are_their_owners_alone_and_are_not_written_over(tmp_path: P
     assert secret.read_bytes() == before
 
 
-@pytest.mark.parametrize("site", ["", "../north", "a/b", ".north"])
+@pytest.mark.parametrize("site", ["", "../north", "a/b", ".north", "a\nb", "a" * 300])
 def test_a_site_whose_name_is_no_file_name_gets_no_key(tmp_path: Path, site: str) -> None:
     with pytest.raises(InputError, match="cannot be a file name"):
         make_site_key(tmp_path, site)

@@ -9,18 +9,36 @@ import datetime
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedul.errors import InputError
-from fedul.files import write_bytes
+from fedul.config import readable
+from fedul.errors import InputError, WorldError
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 DAYS = 365
+CERTIFICATES = ("ca.pem", "server.pem", "server.key")
+
+
+def make_keys(folder: Path, hosts: Sequence[str] = (), sites: Sequence[str] = ()) -> list[Path]:
+    """A certificate for these hosts, if there are any, and a key for each of these sites; all files, or none."""
+    wanted = [*(CERTIFICATES if hosts else ()), *(name for site in sites for name in _site_files(site))]
+    for name in wanted:
+        if wanted.count(name) > 1:
+            raise InputError(f"{folder / name}: would be written twice; give every site a name of its own.")
+        if (folder / name).exists():
+            raise InputError(f"{folder / name}: is there already; delete it first if it is to be made anew.")
+    contents = {
+        **(_certificates(hosts) if hosts else {}),
+        **{name: c for s in sites for name, c in _site_key(s).items()},
+    }
+    _write_all(folder, contents)
+    return [folder / name for name in contents]
 
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
@@ -28,38 +46,43 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
 
     The authority's own key is not kept: nobody can sign another certificate in its name.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    _refuse_existing([folder / name for name in ("ca.pem", "server.pem", "server.key")])
-    authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fedul test authority")])
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, hosts[0])])
-    root = _certificate(issuer, issuer, authority, authority, authority=True)
-    own = _certificate(subject, issuer, server, authority, alternative=[_host(name) for name in hosts])
-    write_bytes(folder / "ca.pem", _pem(root))
-    write_bytes(folder / "server.pem", _pem(own))
-    _write_secret(folder / "server.key", _private(server, ssh=False))
+    make_keys(folder, hosts=hosts)
 
 
 def make_site_key(folder: Path, site: str) -> None:
     """`SITE.key`, which stays at the site, and `SITE.pub`, which the coordinator registers."""
+    make_keys(folder, sites=[site])
+
+
+def _certificates(hosts: Sequence[str]) -> dict[str, bytes]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    alternative = [_host(name) for name in hosts]
+    authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    # Names are told by the alternative names only: a common name has 64 letters at most, a host may have more.
+    issuer, subject = (
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        for name in ("fedul test authority", "fedul coordinator")
+    )
+    root = _certificate(issuer, issuer, authority, authority, authority=True)
+    own = _certificate(subject, issuer, server, authority, alternative=alternative)
+    return dict(zip(CERTIFICATES, (_pem(root), _pem(own), _private(server, ssh=False)), strict=True))
+
+
+def _site_key(site: str) -> dict[str, bytes]:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    if not site or site != Path(site).name or site.startswith("."):
-        raise InputError(f"'{site}' cannot be a file name; name the site without slashes.")
-    _refuse_existing([folder / f"{site}.key", folder / f"{site}.pub"])
     key = ec.generate_private_key(ec.SECP384R1())
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    _write_secret(folder / f"{site}.key", _private(key, ssh=True))
-    write_bytes(folder / f"{site}.pub", public + f" {site}\n".encode())
+    return dict(zip(_site_files(site), (_private(key, ssh=True), public + f" {site}\n".encode()), strict=True))
 
 
-def _refuse_existing(files: Sequence[Path]) -> None:
-    for file in files:
-        if file.exists():
-            raise InputError(f"{file}: is there already; delete it first if it is to be made anew.")
+def _site_files(site: str) -> tuple[str, str]:
+    if not readable(site) or site != Path(site).name or site.startswith("."):
+        raise InputError(f"'{site}' cannot be a file name; name the site without slashes, in at most 100 letters.")
+    return f"{site}.key", f"{site}.pub"
 
 
 def _certificate(
@@ -98,7 +121,8 @@ def _host(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
-        if not re.fullmatch(r"[A-Za-z0-9*]([A-Za-z0-9.-]*[A-Za-z0-9])?", name):
+        labels = name.removeprefix("*.").split(".")
+        if len(name) > 253 or not all(re.fullmatch(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)", label) for label in labels):
             raise InputError(f"host: '{name}' is neither a name nor an address; give one as it is in URLs.") from None
         return x509.DNSName(name)
 
@@ -115,8 +139,18 @@ def _private(key: EllipticCurvePrivateKey, *, ssh: bool) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH if ssh else PrivateFormat.PKCS8, NoEncryption())
 
 
-def _write_secret(file: Path, content: bytes) -> None:
-    """Readable by its owner only, from the first moment on."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
-        opened.write(content)
+def _write_all(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Writes all files, or none; keys are readable by their owner only, from the first moment on."""
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            mode = 0o600 if name.endswith(".key") else 0o644
+            with os.fdopen(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as opened:
+                written.append(folder / name)
+                opened.write(content)
+    except OSError as problem:
+        for file in written:
+            with suppress(OSError):
+                file.unlink()
+        raise WorldError(f"could not write into {folder}: {problem.strerror or problem}; nothing is made.") from None
