@@ -84,7 +84,7 @@ def demo(
     folder = Path(out or f"runs/federation-{time.strftime('%Y%m%d-%H%M%S')}")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: is there already and not empty; choose another --out.")
-    run_demo(folder.absolute(), sites=sites, rounds=rounds, algorithm=algorithm, json=json)
+    run_demo(folder.absolute(), sites=sites, rounds=rounds, algorithm=algorithm, as_json=json)
 
 
 def _need_flower() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -26,7 +27,7 @@ clients = {sites}
 POLL_SECONDS = 0.5
 
 
-def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, json: bool) -> None:
+def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, as_json: bool) -> None:
     """Starts everything, shows how the run goes and what it came to, and ends everything."""
     study = load("digits", clients=sites)
     run = RunFolder(folder / "run")
@@ -54,7 +55,7 @@ def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, json: boo
     names = classifier.predict(study.truth.test_inputs)
     error = float((names != [study.federation.classes[k] for k in labels]).mean())
     result = {"run": str(run.path), "test_error": error, "seconds": round(time.monotonic() - started, 1)}
-    if json:
+    if as_json:
         show.print_json({**result, "rounds": run.history()})
         return
     table = Table()
@@ -81,8 +82,16 @@ def _watch(made: Loopback, run: RunFolder, number: int, rounds: int, reporter: s
                 reporter.warn(f"round {line['round']}: {site}: {reason}")
         shown = len(lines)
         asked += 1
-        if asked % 20 == 0 and (status := made.status(number)).startswith("finished") and run.result() is None:
-            said = [line for line in made.log("superlink").splitlines() if "fedul:" in line or "fedul.errors" in line]
-            raise WorldError(f"the run ended ({status}); {said[-1] if said else made.log('superlink')[-300:]}")
-    while not made.status(number).startswith("finished"):  # sites may still be asked what they think of the result
+        if asked % 20 == 0 and made.status(number).startswith("finished"):
+            break
+    while not (status := made.status(number)).startswith("finished"):  # sites may still be asked what they think of it
         time.sleep(POLL_SECONDS)
+    if status != "finished:completed" or run.result() is None:
+        raise WorldError(f"the run ended ({status}): {_reason(made, number)}")
+
+
+def _reason(made: Loopback, number: int) -> str:
+    """The coordinator's own sentence, as Flower keeps it."""
+    found = json.loads(made.flwr("ls", "--run-id", str(number), "--format", "json"))["runs"][0]
+    told = str(found.get("status-details") or "").removeprefix("ServerApp failed with exception: ")
+    return told or f"Flower does not say why; see {made.folder / 'logs'}."
