@@ -143,6 +143,33 @@ def test_without_an_evaluation_the_command_that_gives_it_is_named() -> None:
     assert read.plain.count("fedul evaluate 'runs/my run'") == 4
 
 
+AT_SITES = changed(
+    replace(FULL, clients=None, check=None, across_sites=True),
+    confusion=(),
+    recall={},
+    precision={},
+    calibration=(),
+    p_value=None,
+    misfits=(),
+    reason="no site could test it.",
+)
+
+
+def test_the_page_of_a_run_on_sites_says_what_stays_there() -> None:
+    plain = Reader(page(AT_SITES)).plain
+    assert "Not known: only the accuracy as a whole was estimated. Figures by class would tell of the sites'" in plain
+    assert "Not known: class mixes of sets, and figures by set, stay there." in plain
+    assert "The data is at the sites and stays there; what each of them estimates is in evaluation.json." in plain
+    assert "No single set stands out" not in plain
+
+
+def test_the_page_of_a_run_on_sites_that_judged_nothing_names_no_command_that_cannot_work() -> None:
+    plain = Reader(page(replace(AT_SITES, evaluation=None))).plain
+    assert plain.count("no site had enough sets and held-out rows to judge by") == 3
+    assert "fedul evaluate" not in plain
+    assert "fedul check" not in plain
+
+
 def test_without_the_data_the_priors_stay_with_the_clients() -> None:
     read = Reader(page(replace(FULL, clients=None)))
     assert "stays with them" in read.plain

@@ -14,6 +14,10 @@ from fedul.files import read_json
 from fedul.report.judged import Check, Evaluation, check_of, evaluation_of
 from fedul.runs import EVALUATION, RunFolder
 
+AGREEMENT = "agreement.json"
+"""What a run on real sites has in its folder, and no other run."""
+TOO_LITTLE = "no site had enough sets and held-out rows to judge by"
+
 
 @dataclass(frozen=True)
 class ClientFacts:
@@ -39,6 +43,7 @@ class Facts:
     clients: Sequence[ClientFacts] | None = None  # None: the data is not at hand
     evaluation: Evaluation | None = None
     check: Check | None = None
+    across_sites: bool = False  # the data is at real sites, and nothing on this side can have it
 
     @property
     def selected_round(self) -> int | None:
@@ -78,6 +83,7 @@ def facts_of(run: RunFolder, federation: Federation | None = None) -> Facts:
         clients=None if federation is None else _clients(federation),
         evaluation=evaluation_of(run.path / EVALUATION),
         check=check_of(run.path / "check.json"),
+        across_sites=(run.path / AGREEMENT).exists(),
     )
 
 

@@ -98,6 +98,11 @@ def test_what_is_sent_to_judge_the_last_round_is_counted(tmp_path: Path) -> None
     assert [line["bytes_sent"] for line in found.history] == [2 * model, 2 * (2 + 1) * model]
 
 
+def test_the_page_of_a_run_says_what_sites_do_not_tell(tmp_path: Path) -> None:
+    coordinate(Wire(digits_sites(tmp_path, 2)), settings(tmp_path, 2, rounds=1))
+    assert "Not known: only the accuracy as a whole was estimated." in (tmp_path / "run" / "report.html").read_text()
+
+
 def test_a_run_needs_as_many_sites_as_it_was_told(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match=r"2 of 3 sites came within 0.1 s \(client-1, client-2\)"):
         coordinate(Wire(digits_sites(tmp_path, 2)), settings(tmp_path, 3, **{"start-seconds": 0.1}))

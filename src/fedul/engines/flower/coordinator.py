@@ -30,7 +30,7 @@ from fedul.methods import make_method
 from fedul.methods.base import Method
 from fedul.models.weights import weights_of
 from fedul.priors import Matrix, validate_test_prior
-from fedul.report.facts import facts_of
+from fedul.report.facts import AGREEMENT, facts_of
 from fedul.report.page import page
 from fedul.rounds import Parts, run_rounds
 from fedul.runs import EVALUATION, RunFolder
@@ -87,9 +87,6 @@ def coordinate(post: Post, settings: Mapping[str, Any]) -> Run:
         write_bytes(folder.path / "report.html", page(facts_of(folder)).encode())  # no federation: it shows no prior
         reporter.warn(f"done: round {run.selected_round} of {len(run.history)} is delivered, in {folder.path}.")
     return run
-
-
-AGREEMENT = "agreement.json"
 
 
 def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, TrainConfig]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedul.report.facts import Facts
+from fedul.report.facts import TOO_LITTLE, Facts
 from fedul.report.judged import Estimate, Evaluation
 from fedul.report.markup import Cell, Cells, Html, Row, command, element, joined, paragraph, section, table, words
 from fedul.report.svg import interval_mark
@@ -14,13 +14,12 @@ def accuracy_section(facts: Facts) -> Html:
     title = "Estimated confusion matrix"
     evaluation = facts.evaluation
     if evaluation is None:
-        return section(
-            "confusion",
-            title,
-            paragraph(
-                "Not estimated yet. It needs no labels, only the run's data: ", command(facts.evaluate_command), "."
-            ),
-        )
+        how = ["Not estimated yet. It needs no labels, only the run's data: ", command(facts.evaluate_command), "."]
+        return section("confusion", title, paragraph(f"Not known: {TOO_LITTLE}." if facts.across_sites else how))
+    if not (evaluation.confusion or evaluation.recall or evaluation.precision):
+        why = "Figures by class would tell of the sites' class priors, so no site sends any."
+        said = "Not known: only the accuracy as a whole was estimated."
+        return section("confusion", title, paragraph(f"{said} {why}" if facts.across_sites else said))
     return section(
         "confusion",
         title,

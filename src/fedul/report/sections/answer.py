@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedul.report.facts import Facts
+from fedul.report.facts import TOO_LITTLE, Facts
 from fedul.report.markup import Html, command, element, paragraph, section
 from fedul.report.wording import counted, digits_for, interval, listed, number, percent
 
@@ -131,6 +131,8 @@ def _with_labels(facts: Facts) -> Html | None:
 def _missing(facts: Facts) -> Html | None:
     if facts.evaluation is not None or facts.result is None:
         return None
+    if facts.across_sites:
+        return paragraph(f"How accurate the classifier is, is not known: {TOO_LITTLE}.")
     return paragraph(
         "How accurate the classifier is can be estimated without labels: ", command(facts.evaluate_command), "."
     )

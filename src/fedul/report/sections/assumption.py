@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedul.report.facts import Facts
+from fedul.report.facts import TOO_LITTLE, Facts
 from fedul.report.markup import Cells, Html, Row, command, paragraph, section, table, words
 from fedul.report.sections.answer import LEVEL
 from fedul.report.wording import number, p_value
@@ -17,6 +17,8 @@ def assumption_section(facts: Facts) -> Html:
         "What is learned and estimated here rests on one assumption: a case of a class looks alike in every set, and "
         "sets differ only in how common the classes are."
     )
+    if evaluation is None and facts.across_sites:
+        return section("assumption", "Assumption test", paragraph(said, f" It has not been tested: {TOO_LITTLE}."))
     if evaluation is None:
         return section(
             "assumption",
@@ -42,5 +44,6 @@ def assumption_section(facts: Facts) -> Html:
         "assumption",
         "Assumption test",
         paragraph(said, " ", verdict),
-        table("misfits-table", "Sets that fit badly", heads, rows) if rows else paragraph("No single set stands out."),
+        table("misfits-table", "Sets that fit badly", heads, rows) if rows else None,
+        paragraph("No single set stands out.") if not rows and evaluation.p_value is not None else None,
     )

@@ -17,6 +17,10 @@ def calibration_section(facts: Facts) -> Html:
     """Whether the predicted shares of the classes meet the stated ones."""
     title = "Calibration by set"
     lines = facts.evaluation.calibration if facts.evaluation else ()
+    if not lines and facts.across_sites:
+        return section(
+            "calibration", title, paragraph("Not known: class mixes of sets, and figures by set, stay there.")
+        )
     if not lines:
         return section(
             "calibration",

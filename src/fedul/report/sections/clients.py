@@ -19,6 +19,9 @@ def clients_section(facts: Facts) -> Html:
     """Who gave how much."""
     if facts.check is not None:
         return section("clients", TITLE, *_checked(facts.check.clients), *_advice(facts))
+    if facts.across_sites:
+        told = paragraph("The data is at the sites and stays there; what each of them estimates is in evaluation.json.")
+        return section("clients", TITLE, told if facts.evaluation else paragraph("The data is at the sites."))
     how = paragraph("How much each client's class priors tell is found by ", command("fedul check"), ".")
     if facts.clients is None:
         return section("clients", TITLE, paragraph("The data was not at hand when this page was made."), how)
