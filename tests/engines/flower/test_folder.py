@@ -114,12 +114,12 @@ def test_settings_of_a_site_that_cannot_work_are_refused(tmp_path: Path, text: s
         Own.read(str(file)).form()
 
 
-def test_a_certificate_is_for_the_hosts_it_names_and_its_authority_signs_nothing_more(tmp_path: Path) -> None:
-    make_certificates(tmp_path, ["coordinator.example.org", "127.0.0.1"])
+def test_a_certificate_is_for_its_hosts_and_loopback_and_its_authority_signs_nothing_more(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["coordinator.example.org", "127.0.0.2"])
     server = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["coordinator.example.org"]
-    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+    assert names.get_values_for_type(x509.DNSName) == ["coordinator.example.org", "localhost"]
+    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.2", "127.0.0.1"]
     context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
     assert len(context.get_ca_certs()) == 1
     server.verify_directly_issued_by(x509.load_pem_x509_certificate((tmp_path / "ca.pem").read_bytes()))
@@ -131,7 +131,7 @@ def test_a_host_may_have_any_name_that_hosts_have(tmp_path: Path, host: str) -> 
     make_certificates(tmp_path, [host])
     server = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == [host]
+    assert host in names.get_values_for_type(x509.DNSName)
 
 
 @pytest.mark.parametrize("host", ["", "a b", "a..b", "-a", "a/b", "ä.org", "a" * 64, ".".join(["a" * 60] * 5)])

@@ -34,6 +34,7 @@ def new_folder(folder: Path, settings: Mapping[str, Any]) -> list[Path]:
         f"{PACKAGE}/server_app.py": APP.format(side="server"),
         f"{PACKAGE}/client_app.py": APP.format(side="client"),
         "site.toml": _template("site.toml"),
+        "nginx.conf": _template("nginx.conf"),
         "README.md": _template("README.md").format(run=_about(given)),
         ".gitignore": "*.key\nstate/\nruns/\n",
     }

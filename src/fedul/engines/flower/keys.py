@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 DAYS = 365
+HERE = ("localhost", "127.0.0.1")
+"""By what the coordinator's own commands, and a proxy before it, reach the SuperLink on its machine."""
 CERTIFICATES = ("ca.pem", "server.pem", "server.key")
 
 
@@ -58,7 +60,7 @@ def _certificates(hosts: Sequence[str]) -> dict[str, bytes]:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    alternative = [_host(name) for name in hosts]
+    alternative = [_host(name) for name in dict.fromkeys([*hosts, *HERE])]
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     # Names are told by the alternative names only: a common name has 64 letters at most, a host may have more.
     issuer, subject = (

@@ -1,0 +1,80 @@
+"""A real nginx with the configuration of a federation's folder: sites come through, and nobody can start runs there."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+if importlib.util.find_spec("flwr") is None:
+    pytest.skip("Flower is not installed (fedul[flower])", allow_module_level=True)
+if shutil.which("nginx") is None:
+    pytest.skip("nginx is not installed", allow_module_level=True)
+
+from fedul.engines.flower.loopback import HOST, Loopback, free_port, loopback
+
+from ..engines.flower.wire import DIGITS
+
+SETTINGS = {"classes": ",".join("0123456789"), "sites": 1, "min-sites": 1}
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Loopback]:
+    with loopback(tmp_path / "federation", {**SETTINGS, "out": str(tmp_path / "run")}) as made:
+        made.start_coordinator()
+        yield made
+
+
+@pytest.fixture
+def public(federation: Loopback) -> Iterator[int]:
+    """The port of nginx before the SuperLink."""
+    port, text = free_port(), (federation.app / "nginx.conf").read_text()
+    place = federation.folder / "nginx"
+    place.mkdir()
+    (place / "keys").symlink_to(federation.folder / "keys")
+    changed = text.replace("listen 8443", f"listen {HOST}:{port}").replace(":8000/", f":{federation.port}/")
+    (place / "nginx.conf").write_text(changed)
+    with subprocess.Popen(["nginx", "-p", str(place), "-c", "nginx.conf", "-g", "daemon off;"]) as nginx:
+        yield port
+        nginx.terminate()
+
+
+def status(federation: Loopback, port: int, path: str) -> int:
+    """What a request of somebody who has the coordinator's certificate, and no key, is answered."""
+    trusted = ssl.create_default_context(cafile=str(federation.folder / "keys" / "ca.pem"))
+    kind = {"Content-Type": "application/protobuf"}
+    request = urllib.request.Request(f"https://{HOST}:{port}{path}", data=b"", headers=kind, method="POST")
+    for _ in range(100):
+        try:
+            with urllib.request.urlopen(request, context=trusted, timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as problem:
+            return problem.code
+        except urllib.error.URLError:  # it has not begun to listen
+            time.sleep(0.1)
+    raise AssertionError("nobody listens")
+
+
+@pytest.mark.slow
+def test_sites_come_through_and_whoever_would_start_runs_does_not(federation: Loopback, public: int) -> None:
+    assert status(federation, federation.port, "/v1/control/list-nodes") == 200  # Flower asks for no password
+    roundabout = ("/v1/fleet/../control/list-nodes", "/v1/fleet/%2e%2e/control/list-nodes")
+    for path in ("/v1/control/list-nodes", *roundabout, "/v1/runtime/acquire-task", "/"):
+        assert status(federation, public, path) == 403
+    federation.register("client-1")
+    federation.port = public  # where sites find it
+    federation.start_site("client-1", DIGITS.format(name="client-1", clients=1, rows=0))
+    number = federation.run({"rounds": 1})
+    end = time.monotonic() + 300
+    while not (now := federation.status(number)).startswith("finished"):
+        assert time.monotonic() < end, federation.log("client-1")[-2000:]
+        time.sleep(0.5)
+    assert now == "finished:completed"
