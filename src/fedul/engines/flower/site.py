@@ -122,7 +122,7 @@ def _train(own: Own, asked: Letter) -> Letter:
         store = own.store(notes["run"])
         store.rewind(accepted)  # what it kept after an update that never arrived is not to be gone on from
         store.checkpointed(int(notes["safe"]), accepted)
-        before = store.read(client.name)
+        before = {name: tensor for name, tensor in store.read(client.name).items() if name not in NOTHING}
     lost = accepted > 0 and accepted not in store.versions(accepted).values()
     broadcast = Broadcast(int(notes["round"]), asked.group("weights"), asked.group("sent"), dict(notes["directive"]))
     job = Job(client.name, method.task(client, work.agreement), before)
