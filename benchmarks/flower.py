@@ -58,9 +58,7 @@ def at_sites(folder: Path, settings: dict[str, Any]) -> RunFolder:
         for number in range(1, settings["sites"] + 1):
             made.register(f"client-{number}")
             made.start_site(f"client-{number}", SITE.format(name=f"client-{number}", sites=settings["sites"]))
-        number = made.run({})
-        while not (status := made.status(number)).startswith("finished"):
-            time.sleep(2)
+        status = made.until_ended(made.run({}), run, lambda: None)
         if status != "finished:completed":
             raise SystemExit(f"{status}\n{made.log('superlink')[-2000:]}")
     return run

@@ -28,6 +28,7 @@ from fedul.models import Model
 from fedul.settings import plain
 
 EVALUATION = "evaluation.json"
+PAGE = "report.html"
 """What was found of the delivered classifier without labels."""
 FORMAT = "fedul-run"
 VERSION = 2

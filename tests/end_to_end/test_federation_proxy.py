@@ -20,6 +20,7 @@ if shutil.which("nginx") is None:
     pytest.skip("nginx is not installed", allow_module_level=True)
 
 from fedul.engines.flower.loopback import HOST, Loopback, free_port, loopback
+from fedul.runs import RunFolder
 
 from ..engines.flower.wire import DIGITS
 
@@ -64,7 +65,9 @@ def status(federation: Loopback, port: int, path: str) -> int:
 
 
 @pytest.mark.slow
-def test_sites_come_through_and_whoever_would_start_runs_does_not(federation: Loopback, public: int) -> None:
+def test_sites_come_through_and_whoever_would_start_runs_does_not(
+    federation: Loopback, public: int, tmp_path: Path
+) -> None:
     assert status(federation, federation.port, "/v1/control/list-nodes") == 200  # Flower asks for no password
     roundabout = ("/v1/fleet/../control/list-nodes", "/v1/fleet/%2e%2e/control/list-nodes")
     for path in ("/v1/control/list-nodes", *roundabout, "/v1/runtime/acquire-task", "/"):
@@ -72,9 +75,5 @@ def test_sites_come_through_and_whoever_would_start_runs_does_not(federation: Lo
     federation.register("client-1")
     federation.port = public  # where sites find it
     federation.start_site("client-1", DIGITS.format(name="client-1", clients=1, rows=0))
-    number = federation.run({"rounds": 1})
-    end = time.monotonic() + 300
-    while not (now := federation.status(number)).startswith("finished"):
-        assert time.monotonic() < end, federation.log("client-1")[-2000:]
-        time.sleep(0.5)
-    assert now == "finished:completed"
+    run = RunFolder(tmp_path / "run")
+    assert federation.until_ended(federation.run({"rounds": 1}), run, lambda: None) == "finished:completed"

@@ -24,7 +24,6 @@ state = "state"
 data = "digits"
 clients = {sites}
 """
-POLL_SECONDS = 0.5
 
 
 def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, as_json: bool) -> None:
@@ -72,21 +71,18 @@ def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, as_json: 
 
 def _watch(made: Loopback, run: RunFolder, number: int, rounds: int, reporter: show.Rounds) -> None:
     """Shows every round as it ends, until the run does."""
-    shown = asked = 0
-    while run.result() is None:
-        time.sleep(POLL_SECONDS)
+    shown = 0
+
+    def show_rounds() -> None:
+        nonlocal shown
         lines = run.history() if (run.path / "metrics.jsonl").exists() else []
         for line in lines[shown:]:
             reporter.round(line, rounds)
             for site, reason in line.get("troubles", {}).items():
                 reporter.warn(f"round {line['round']}: {site}: {reason}")
         shown = len(lines)
-        asked += 1
-        if asked % 20 == 0 and made.status(number).startswith("finished"):
-            break
-    while not (status := made.status(number)).startswith("finished"):  # sites may still be asked what they think of it
-        time.sleep(POLL_SECONDS)
-    if status != "finished:completed" or run.result() is None:
+
+    if (status := made.until_ended(number, run, show_rounds)) != "finished:completed":
         raise WorldError(f"the run ended ({status}): {_reason(made, number)}")
 
 

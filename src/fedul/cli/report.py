@@ -25,12 +25,12 @@ def report(
     from fedul.files import write_bytes
     from fedul.report.facts import facts_of
     from fedul.report.page import page
-    from fedul.runs import RunFolder
+    from fedul.runs import PAGE, RunFolder
 
     folder = RunFolder(run)
     facts_of(folder)  # what is wrong with the folder is told before data is loaded
     facts = facts_of(folder, _federation(folder.stored_config() or {}))
-    file = Path(run) / "report.html" if out is None else Path(out)
+    file = Path(run) / PAGE if out is None else Path(out)
     write_bytes(file, page(facts).encode())
     if json:
         parts = {"priors": facts.clients, "evaluation": facts.evaluation, "check": facts.check}

@@ -19,6 +19,7 @@ from fedul.engines.flower.answering import reply
 from fedul.engines.flower.envelope import QUESTIONS, Envelope
 from fedul.engines.flower.site import ANSWERS
 
+from .sabotage import sabotage
 from .wire import digits_sites
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a clerk on Linux only")
@@ -36,31 +37,6 @@ for line in sys.stdin:
     print(json.dumps([json.loads(answer.notes), "torch" in sys.modules]), flush=True)
 """
 ABOVE = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', sys.argv[1]]).returncode)"
-# Instead of an answer to the question "evaluate", the process that should give it does this.
-INSTEAD = """
-import sys
-from importlib.abc import MetaPathFinder
-from importlib.machinery import PathFinder
-
-class Saboteur(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name == "fedul.engines.flower.site":
-            spec = PathFinder.find_spec(name, path, target)
-            run = spec.loader.exec_module
-            def spoiled(module):
-                run(module)
-                module.ANSWERS["evaluate"] = instead
-            spec.loader.exec_module = spoiled
-            return spec
-
-def instead(own, asked):
-    import os, signal, time
-    from pathlib import Path
-    (Path(own.config.state) / "evaluating").touch()
-    {what}
-
-sys.meta_path.insert(0, Saboteur())
-"""
 
 
 class Asker:
@@ -111,9 +87,9 @@ def asker() -> Iterator[Asker]:
 def spoiled(tmp_path: Path) -> Iterator[Callable[[str], Asker]]:
     made: list[Asker] = []
 
-    def make(what: str) -> Asker:
-        (tmp_path / "sitecustomize.py").write_text(INSTEAD.replace("{what}", what))
-        made.append(Asker(PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"))
+    def make(body: str) -> Asker:
+        noted = '(Path(own.config.state) / "evaluating").touch()\n'
+        made.append(Asker(PYTHONPATH=sabotage(tmp_path, "evaluate", noted + body)))
         return made[-1]
 
     yield make

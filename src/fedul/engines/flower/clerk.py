@@ -35,6 +35,8 @@ IDLE_SECONDS = 600.0
 START_SECONDS = 60.0
 CALLS = 3
 """How often a clerk is called before the message is answered without one."""
+ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
+"""Threads that wait do not keep a core busy: a site's machine may have other work."""
 AT_WORK = b"+"
 LENGTHS = struct.Struct(">QQ")
 
@@ -96,8 +98,16 @@ def _connected(place: Path) -> Iterator[socket.socket]:
                 raise OSError("none came")
             # Leaves its descendant behind when that listens. From Flower's process up, the next is what starts them.
             command = [sys.executable, "-P", "-m", __name__, str(place), str(os.getppid())]
-            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            subprocess.run(command, check=True, timeout=START_SECONDS, start_new_session=True, **quiet)  # type: ignore[call-overload]
+            subprocess.run(
+                command,
+                check=True,
+                timeout=START_SECONDS,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**ENVIRONMENT, **os.environ},
+            )
             time.sleep(0.05)
         yield connection
 

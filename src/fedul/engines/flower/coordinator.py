@@ -33,7 +33,7 @@ from fedul.priors import Matrix, validate_test_prior
 from fedul.report.facts import AGREEMENT, facts_of
 from fedul.report.page import page
 from fedul.rounds import Parts, run_rounds
-from fedul.runs import EVALUATION, RunFolder
+from fedul.runs import EVALUATION, PAGE, RunFolder
 from fedul.settings import make, plain, refuse_unknown, underscored
 from fedul.training import Run, finish
 
@@ -84,7 +84,7 @@ def coordinate(post: Post, settings: Mapping[str, Any]) -> Run:
             reporter.warn(sentence)
         run = finish(parts, last, folder, _counts(members), 0)
         _evaluate(engine, run, folder, members.by_name)
-        write_bytes(folder.path / "report.html", page(facts_of(folder)).encode())  # no federation: it shows no prior
+        write_bytes(folder.path / PAGE, page(facts_of(folder)).encode())  # no federation: it shows no prior
         reporter.warn(f"done: round {run.selected_round} of {len(run.history)} is delivered, in {folder.path}.")
     return run
 

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from fedul.engines.flower.folder import new_folder
 from fedul.engines.flower.keys import make_certificates, make_site_key
 from fedul.errors import WorldError
 from fedul.files import write_bytes
+from fedul.runs import PAGE, RunFolder
 
 HOST = "127.0.0.1"
 QUIET = {
@@ -29,6 +30,7 @@ QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 """Flower reports nothing to its makers, asks for no newer version and installs nothing."""
+ASK_SECONDS, LOOK_SECONDS = 20.0, 0.5
 QUICK = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 """How often Flower looks for work, in seconds; on one machine nobody minds."""
 
@@ -91,6 +93,20 @@ class Loopback:
         """What Flower says of a run, such as 'running' or 'finished:completed'."""
         told = json.loads(self.flwr("ls", "--run-id", str(run), "--format", "json"))
         return str(told["runs"][0]["status"])
+
+    def until_ended(self, run: int, folder: RunFolder, meanwhile: Callable[[], object]) -> str:
+        """What Flower says of a run when it has ended; something is done now and then meanwhile.
+
+        To ask Flower takes a process that keeps a core busy for a second, so the run's folder is watched instead.
+        """
+        while True:
+            end = time.monotonic() + ASK_SECONDS
+            while time.monotonic() < end and not (folder.path / PAGE).exists():
+                meanwhile()
+                time.sleep(LOOK_SECONDS)
+            if (status := self.status(run)).startswith("finished"):
+                meanwhile()
+                return status
 
     def flwr(self, *arguments: str) -> str:
         """The output of a command of Flower; a failure is an error."""
