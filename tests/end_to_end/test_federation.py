@@ -39,7 +39,7 @@ SETTINGS = {
     "rounds": ROUNDS,
     "algorithm": "scaffold",
     "model": "mlp",
-    "round-seconds": 60.0,  # as long as Flower takes to see that a site is gone, and to let it in again
+    "round-seconds": 120.0,  # longer than Flower takes to see that a site is gone, and to let it in again
     "start-seconds": 300.0,
 }
 # Of an answer to "train": a site waits while there is a gate for its round, and site 2 lies in one.

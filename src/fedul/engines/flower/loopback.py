@@ -198,10 +198,8 @@ def _answers(port: int) -> bool:
 
 def _started_by(number: int) -> list[int]:
     """The processes that a process has started, and those that they have; some are in sessions of their own."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     children: dict[int, list[int]] = {}
-    for line in listed.splitlines():
-        child, parent = map(int, line.split())
+    for child, parent in _parents():
         children.setdefault(parent, []).append(child)
     found, left = [], [number]
     while left:
@@ -209,6 +207,19 @@ def _started_by(number: int) -> list[int]:
         found += own
         left += own
     return found
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Every process, with the one that started it."""
+    if not Path("/proc/self/stat").exists():
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        for line in listed.splitlines():
+            child, parent = map(int, line.split())
+            yield child, parent
+        return
+    for process in Path("/proc").glob("[0-9]*"):  # small Linux systems have no ps
+        with suppress(OSError):  # it has just ended
+            yield int(process.name), int((process / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _program(name: str) -> Path:
