@@ -202,3 +202,16 @@ def test_sites_come_and_go_lie_and_the_coordinator_is_lost_and_the_result_is_wha
     assert elsewhere == set()
     federation.close()
     until(lambda: not processes(federation), "the end of all processes", federation, 30)
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_says_why_in_one_sentence(federation: Loopback, tmp_path: Path) -> None:
+    federation.start_coordinator()
+    number = federation.run({"start-seconds": 1.0})
+    assert federation.until_ended(number, RunFolder(tmp_path / "run"), lambda: None) == "finished:failed"
+    assert federation.reason(number) == (
+        "0 of 2 sites came within 1 s (none); start the others, or ask for fewer (sites)."
+    )
+    log = federation.flwr("log", str(number), "--show")
+    assert federation.reason(number) in log
+    assert "Traceback" not in log

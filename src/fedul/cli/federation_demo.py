@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -83,11 +82,4 @@ def _watch(made: Loopback, run: RunFolder, number: int, rounds: int, reporter: s
         shown = len(lines)
 
     if (status := made.until_ended(number, run, show_rounds)) != "finished:completed":
-        raise WorldError(f"the run ended ({status}): {_reason(made, number)}")
-
-
-def _reason(made: Loopback, number: int) -> str:
-    """The coordinator's own sentence, as Flower keeps it."""
-    found = json.loads(made.flwr("ls", "--run-id", str(number), "--format", "json"))["runs"][0]
-    told = str(found.get("status-details") or "").removeprefix("ServerApp failed with exception: ")
-    return told or f"Flower does not say why; see {made.folder / 'logs'}."
+        raise WorldError(f"the run ended ({status}): {made.reason(number)}")

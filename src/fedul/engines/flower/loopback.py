@@ -91,8 +91,16 @@ class Loopback:
 
     def status(self, run: int) -> str:
         """What Flower says of a run, such as 'running' or 'finished:completed'."""
-        told = json.loads(self.flwr("ls", "--run-id", str(run), "--format", "json"))
-        return str(told["runs"][0]["status"])
+        return str(self._told(run)["status"])
+
+    def reason(self, run: int) -> str:
+        """Why a run has failed: the coordinator's own sentence, as Flower keeps it."""
+        told = str(self._told(run).get("status-details") or "").removeprefix("ServerApp failed with exception: ")
+        return told or f"Flower does not say why; see {self.folder / 'logs'}."
+
+    def _told(self, run: int) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.flwr("ls", "--run-id", str(run), "--format", "json"))["runs"][0]
+        return found
 
     def until_ended(self, run: int, folder: RunFolder, meanwhile: Callable[[], object]) -> str:
         """What Flower says of a run when it has ended; something is done now and then meanwhile.
