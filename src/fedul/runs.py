@@ -28,8 +28,8 @@ from fedul.models import Model
 from fedul.settings import plain
 
 EVALUATION = "evaluation.json"
-PAGE = "report.html"
 """What was found of the delivered classifier without labels."""
+PAGE = "report.html"
 FORMAT = "fedul-run"
 VERSION = 2
 MAY_CHANGE = {

@@ -16,7 +16,7 @@ from fedul.runs import EVALUATION, RunFolder
 
 AGREEMENT = "agreement.json"
 """What a run on real sites has in its folder, and no other run."""
-TOO_LITTLE = "no site had enough sets and held-out rows to judge by"
+TOO_LITTLE = "no site answered that had enough sets and held-out rows to judge by"
 
 
 @dataclass(frozen=True)

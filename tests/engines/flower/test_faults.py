@@ -198,13 +198,36 @@ def test_a_site_that_is_slow_to_answer_at_first_is_asked_again(tmp_path: Path, k
     assert found.history[0]["clients"] == 2
 
 
-def test_a_site_that_never_answers_is_asked_three_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wire = Wire(digits_sites(tmp_path, 3, rows=400), {3: lambda *_: None})
-    coordinate(wire, settings(tmp_path, 2, rounds=1))
-    with pytest.raises(WorldError, match=r"2 of 3 sites came .*node 3 was refused: no answer within 1 s"):
-        coordinate(wire, settings(tmp_path / "again", 3, **{"start-seconds": 3.0}))
-    assert [kind for node, kind in wire.asked_for if node == 3][-3:] == ["hello"] * 3
-    assert "site 'node 3' does not answer: no answer within 1 s; it is asked again." in capsys.readouterr().err
+@pytest.mark.parametrize("kind", ["hello", "join"])
+def test_a_site_that_never_answers_is_asked_three_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    def silent(asked: str, _: Letter, answer: Letter) -> Letter | None:
+        return None if asked == kind else answer
+
+    wire = Wire(digits_sites(tmp_path, 3, rows=400), {3: silent})
+    coordinate(wire, settings(tmp_path, 2, rounds=4))
+    assert [asked for node, asked in wire.asked_for if node == 3].count(kind) == 3
+    told = capsys.readouterr().err
+    assert told.count("does not answer: no answer within 1 s; it is asked again.") == 2
+    assert told.count("is refused: no answer within 1 s.") == 1
+
+
+def test_a_site_whose_answering_process_was_ended_is_asked_again(tmp_path: Path) -> None:
+    ends = iter([Letter({"problem": "the process that answered was ended", "name": "client-2", "again": True})] * 2)
+
+    def unlucky(asked: str, _: Letter, answer: Letter) -> Letter:
+        return next(ends, answer) if asked == "hello" else answer
+
+    found = coordinate(Wire(digits_sites(tmp_path, 2, rows=400), {2: unlucky}), settings(tmp_path, 2, rounds=1))
+    assert found.history[0]["clients"] == 2
+
+
+def test_sites_that_do_not_judge_the_result_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    silent: Fault = lambda kind, _, answer: None if kind == "evaluate" else answer  # noqa: E731
+    coordinate(Wire(digits_sites(tmp_path, 2, rows=400), {1: silent, 2: silent}), settings(tmp_path, 2, rounds=1))
+    assert capsys.readouterr().err.count("does not say what it thinks of the classifier: no answer within 1 s.") == 2
+    assert "no site answered" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_second_process_of_a_site_is_named_once_and_let_in_when_the_first_is_gone(

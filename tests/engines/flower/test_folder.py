@@ -19,7 +19,7 @@ from flwr.cli.config_utils import load_and_validate
 from fedul.config import DataConfig
 from fedul.engines.flower.coordinator import read_settings
 from fedul.engines.flower.folder import new_folder
-from fedul.engines.flower.keys import make_certificates, make_keys, make_site_key
+from fedul.engines.flower.keys import make_keys
 from fedul.engines.flower.own import Own
 from fedul.errors import InputError, WorldError
 
@@ -115,7 +115,7 @@ def test_settings_of_a_site_that_cannot_work_are_refused(tmp_path: Path, text: s
 
 
 def test_a_certificate_is_for_its_hosts_and_loopback_and_its_authority_signs_nothing_more(tmp_path: Path) -> None:
-    make_certificates(tmp_path, ["coordinator.example.org", "127.0.0.2"])
+    make_keys(tmp_path, hosts=["coordinator.example.org", "127.0.0.2"])
     server = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["coordinator.example.org", "localhost"]
@@ -128,7 +128,7 @@ def test_a_certificate_is_for_its_hosts_and_loopback_and_its_authority_signs_not
 
 @pytest.mark.parametrize("host", [f"{'a' * 60}.{'b' * 60}.example.org", "*.example.org", "a"])
 def test_a_host_may_have_any_name_that_hosts_have(tmp_path: Path, host: str) -> None:
-    make_certificates(tmp_path, [host])
+    make_keys(tmp_path, hosts=[host])
     server = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert host in names.get_values_for_type(x509.DNSName)
@@ -137,7 +137,7 @@ def test_a_host_may_have_any_name_that_hosts_have(tmp_path: Path, host: str) -> 
 @pytest.mark.parametrize("host", ["", "a b", "a..b", "-a", "a/b", "ä.org", "a" * 64, ".".join(["a" * 60] * 5)])
 def test_what_no_host_is_called_gets_no_certificate(tmp_path: Path, host: str) -> None:
     with pytest.raises(InputError, match="is neither a name nor an address"):
-        make_certificates(tmp_path, [host])
+        make_keys(tmp_path, hosts=[host])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,7 +153,7 @@ def test_what_no_host_is_called_gets_no_certificate(tmp_path: Path, host: str) -
     ],
 )
 def test_keys_are_made_all_or_none(tmp_path: Path, hosts: list[str], sites: list[str], problem: str) -> None:
-    make_site_key(tmp_path, "there")
+    make_keys(tmp_path, sites=["there"])
     with pytest.raises(InputError, match=problem):
         make_keys(tmp_path, hosts, sites)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["there.key", "there.pub"]
@@ -177,19 +177,19 @@ def test_keys_that_cannot_be_written_leave_nothing(tmp_path: Path, monkeypatch: 
 
 
 def test_secret_keys_are_their_owners_alone_and_are_not_written_over(tmp_path: Path) -> None:
-    make_site_key(tmp_path, "north")
+    make_keys(tmp_path, sites=["north"])
     secret = tmp_path / "north.key"
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     key = load_ssh_private_key(secret.read_bytes(), None)
     assert key.public_key() == load_ssh_public_key((tmp_path / "north.pub").read_bytes())
     before = secret.read_bytes()
     with pytest.raises(InputError, match="is there already; delete it first"):
-        make_site_key(tmp_path, "north")
+        make_keys(tmp_path, sites=["north"])
     assert secret.read_bytes() == before
 
 
 @pytest.mark.parametrize("site", ["", "../north", "a/b", ".north", "a\nb", "a" * 300])
 def test_a_site_whose_name_is_no_file_name_gets_no_key(tmp_path: Path, site: str) -> None:
     with pytest.raises(InputError, match="cannot be a file name"):
-        make_site_key(tmp_path, site)
+        make_keys(tmp_path, sites=[site])
     assert list(tmp_path.iterdir()) == []

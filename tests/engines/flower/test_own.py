@@ -125,7 +125,7 @@ def test_another_run_has_the_rows_as_they_are(tmp_path: Path, log: list[str]) ->
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda file: file.write_bytes(b"x" * 100)])
-def test_rows_that_are_gone_or_damaged_are_made_again(
+def test_rows_that_are_gone_or_damaged_are_made_again_and_the_log_says_so(
     tmp_path: Path, log: list[str], undisturbed: torch.Tensor, harm: Callable[[Path], object]
 ) -> None:
     def harmed() -> None:
@@ -134,7 +134,8 @@ def test_rows_that_are_gone_or_damaged_are_made_again(
 
     found = coordinate(Eventful(hospitals(tmp_path), 2, harmed), three_rounds(tmp_path))
     assert torch.equal(weights(found), undisturbed)
-    assert log == []
+    (said,) = log
+    assert "the rows that were kept for this run are gone from" in said
 
 
 def test_a_coordinator_cannot_change_within_a_run_what_was_agreed_on(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ from fedul.errors import FedulError
 from fedul.files import Lock
 
 IDLE_SECONDS = 600.0
+LOOK_SECONDS = 2.0
+"""How often a clerk looks whether its socket is still there."""
 START_SECONDS = 60.0
 CALLS = 3
 """How often a clerk is called before the message is answered without one."""
@@ -43,23 +45,27 @@ LENGTHS = struct.Struct(">QQ")
 
 def answer_of(kind: str, settings: str, asked: Envelope) -> Envelope:
     """The answer of the site that has this settings file: the clerk's, or this process's where there is no clerk."""
+    if sys.platform != "linux":  # elsewhere a process with threads had better not be copied
+        return _answered_here(kind, settings, asked)
     try:
         found = _asked_of_clerk(kind, settings, asked)
     except (OSError, FedulError, subprocess.SubprocessError) as problem:
-        _log().debug("fedul: there is no clerk (%s); the message is answered without one.", problem)
-        from fedul.engines.flower.answering import reply
-
-        return reply(kind, settings, asked)
+        _log().warning("fedul: no process can stay here to answer messages (%s), so each takes longer.", problem)
+        return _answered_here(kind, settings, asked)
     if found is None:
-        _log().error("fedul: the process that answered a message was ended; is there enough memory for it?")
-        return apology("the process that answered was ended before it had done so", named_in(settings))
+        _log().error("fedul: the process that answered a message was ended, perhaps for want of memory.")
+        return apology("the process that answered was ended before it had done so", named_in(settings), again=True)
     return found
+
+
+def _answered_here(kind: str, settings: str, asked: Envelope) -> Envelope:
+    from fedul.engines.flower.answering import reply
+
+    return reply(kind, settings, asked)
 
 
 def _asked_of_clerk(kind: str, settings: str, asked: Envelope) -> Envelope | None:
     """The clerk's answer; None if whoever worked on it was ended. There may be no clerk, which is an OSError."""
-    if sys.platform != "linux":  # elsewhere a process with threads had better not be copied
-        raise OSError("this system has none")
     place = _place(read_site(settings)[0].state)
     for _ in range(CALLS):
         with _connected(place) as connection, suppress(ConnectionError):
@@ -98,16 +104,17 @@ def _connected(place: Path) -> Iterator[socket.socket]:
                 raise OSError("none came")
             # Leaves its descendant behind when that listens. From Flower's process up, the next is what starts them.
             command = [sys.executable, "-P", "-m", __name__, str(place), str(os.getppid())]
-            subprocess.run(
-                command,
-                check=True,
-                timeout=START_SECONDS,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**ENVIRONMENT, **os.environ},
-            )
+            with (place / "log").open("wb") as log:
+                subprocess.run(
+                    command,
+                    check=True,
+                    timeout=START_SECONDS,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    env={**ENVIRONMENT, **os.environ},
+                )
             time.sleep(0.05)
         yield connection
 
@@ -137,14 +144,29 @@ def serve(place: Path, boss: int) -> None:
         import fedul.engines.flower.answering  # noqa: F401
 
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a copy ended
-        while (ready := select.select([door.fileno(), watch], [], [], IDLE_SECONDS)[0]) and watch not in ready:
+        name, idle_since = (place / "socket").stat().st_ino, time.monotonic()
+        while _is(place / "socket", name) and time.monotonic() - idle_since < IDLE_SECONDS:
+            ready = select.select([door.fileno(), watch], [], [], LOOK_SECONDS)[0]
+            if watch in ready:
+                return
+            if not ready:
+                continue
             connection, _ = door.accept()
+            idle_since = time.monotonic()
             if os.fork():
                 connection.close()
                 continue
             lock.__exit__()  # a copy that outlives the clerk must not keep the next one out
             door.close()
             _attend(connection)
+
+
+def _is(socket_file: Path, number: int) -> bool:
+    """Whether the file is still the one that has this number: a clerk that nobody can find is of no use."""
+    try:
+        return socket_file.stat().st_ino == number
+    except OSError:
+        return False
 
 
 def _attend(connection: socket.socket) -> NoReturn:

@@ -20,10 +20,10 @@ from fedul.config import CoordinatorConfig, TrainConfig
 from fedul.data.class_mix import parse_prior
 from fedul.engines.flower.agreement import Agreement
 from fedul.engines.flower.engine import AtSites, OnFlower
-from fedul.engines.flower.letters import grouped
+from fedul.engines.flower.letters import Letter, grouped
 from fedul.engines.flower.members import Member, Members
 from fedul.engines.flower.opinion import together
-from fedul.engines.flower.post import Post
+from fedul.engines.flower.post import Post, Silence
 from fedul.errors import InputError, WorldError, unknown
 from fedul.files import read_json, write_bytes, write_json
 from fedul.methods import make_method
@@ -32,7 +32,7 @@ from fedul.models.weights import weights_of
 from fedul.priors import Matrix, validate_test_prior
 from fedul.report.facts import AGREEMENT, facts_of
 from fedul.report.page import page
-from fedul.rounds import Parts, run_rounds
+from fedul.rounds import Parts, Reporter, run_rounds
 from fedul.runs import EVALUATION, PAGE, RunFolder
 from fedul.settings import make, plain, refuse_unknown, underscored
 from fedul.training import Run, finish
@@ -83,7 +83,7 @@ def coordinate(post: Post, settings: Mapping[str, Any]) -> Run:
         for sentence in method.afterwards(last.history):
             reporter.warn(sentence)
         run = finish(parts, last, folder, _counts(members), 0)
-        _evaluate(engine, run, folder, members.by_name)
+        _evaluate(engine, run, folder, members.by_name, reporter)
         write_bytes(folder.path / PAGE, page(facts_of(folder)).encode())  # no federation: it shows no prior
         reporter.warn(f"done: round {run.selected_round} of {len(run.history)} is delivered, in {folder.path}.")
     return run
@@ -164,10 +164,14 @@ def _counts(members: Members) -> dict[str, int]:
     return {"clients": len(members.by_name), **counts}
 
 
-def _evaluate(engine: OnFlower, run: Run, folder: RunFolder, members: Mapping[str, Member]) -> None:
+def _evaluate(engine: OnFlower, run: Run, folder: RunFolder, members: Mapping[str, Member], reporter: Reporter) -> None:
     """Accuracy without labels, from what sites say of the delivered classifier."""
     weights = grouped(weights=weights_of(run.classifier.module))
     answers = engine.asked_all("evaluate", {"temperature": run.classifier.temperature}, weights)
-    told = {name: answer.notes for name, answer in answers.items()}
+    told = {name: answer.notes for name, answer in answers.items() if isinstance(answer, Letter)}
+    for name in members.keys() - told.keys():
+        answer = answers.get(name)
+        reason = answer.reason if isinstance(answer, Silence) else "not connected"
+        reporter.warn(f"site '{name}' does not say what it thinks of the classifier: {reason}.")
     if found := together(told, run.classifier.classes, {name: site.held_out_rows for name, site in members.items()}):
         write_json(folder.path / EVALUATION, found)

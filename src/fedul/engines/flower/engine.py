@@ -122,11 +122,10 @@ class OnFlower:
         self._traffic, self._told, self._judges = (post.sent, post.received), set(self._troubles), []
         return {**figures, **{name: value for name, value in more.items() if value}}
 
-    def asked_all(self, kind: str, notes: Mapping[str, Any], tensors: Weights) -> dict[str, Letter]:
-        """The answers of all members that are there and answer."""
+    def asked_all(self, kind: str, notes: Mapping[str, Any], tensors: Weights) -> dict[str, Answer]:
+        """The answers of all members that are there."""
         letter = Letter(self._members.question(**notes), tensors)
-        answers = self._asked(kind, dict.fromkeys(self._members.present, letter))
-        return {name: answer for name, answer in sorted(answers.items()) if isinstance(answer, Letter)}
+        return self._asked(kind, dict.fromkeys(sorted(self._members.present), letter))
 
     def _needed(self, clients: Sequence[str]) -> int:
         return min(self._config.min_sites, len(clients))

@@ -28,9 +28,9 @@ class Envelope:
     tensors: bytes = b""  # a safetensors document, or nothing
 
 
-def apology(problem: str, site: str) -> Envelope:
-    """An answer that says why there is none."""
-    return Envelope(json.dumps({"problem": problem, "name": site}))
+def apology(problem: str, site: str, *, again: bool = False) -> Envelope:
+    """An answer that says why there is none, and whether it may be worth while to ask again."""
+    return Envelope(json.dumps({"problem": problem, "name": site, "again": again}))
 
 
 def posted(envelope: Envelope) -> RecordDict:

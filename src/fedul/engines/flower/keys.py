@@ -1,6 +1,7 @@
 """Certificates for trying things out, and keys by which sites are known.
 
-A hospital takes the coordinator's certificate from its own authority; the keys of sites are made like this anywhere.
+Hospitals give nginx a certificate of their own authority; what the SuperLink has on loopback, and keys of sites, are
+made like this anywhere.
 """
 
 from __future__ import annotations
@@ -41,19 +42,6 @@ def make_keys(folder: Path, hosts: Sequence[str] = (), sites: Sequence[str] = ()
     }
     _write_all(folder, contents)
     return [folder / name for name in contents]
-
-
-def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
-    """`ca.pem`, and `server.pem` with `server.key` for these names and addresses, which it has signed.
-
-    The authority's own key is not kept: nobody can sign another certificate in its name.
-    """
-    make_keys(folder, hosts=hosts)
-
-
-def make_site_key(folder: Path, site: str) -> None:
-    """`SITE.key`, which stays at the site, and `SITE.pub`, which the coordinator registers."""
-    make_keys(folder, sites=[site])
 
 
 def _certificates(hosts: Sequence[str]) -> dict[str, bytes]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedul.engines.flower.folder import new_folder
-from fedul.engines.flower.keys import make_certificates, make_site_key
+from fedul.engines.flower.keys import make_keys
 from fedul.errors import WorldError
 from fedul.files import write_bytes
 from fedul.runs import PAGE, RunFolder
@@ -30,6 +31,7 @@ QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 """Flower reports nothing to its makers, asks for no newer version and installs nothing."""
+PORTS = range(20_000, 32_000)
 ASK_SECONDS, LOOK_SECONDS = 20.0, 0.5
 QUICK = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 """How often Flower looks for work, in seconds; on one machine nobody minds."""
@@ -42,7 +44,7 @@ class Loopback:
         self.folder = folder
         self.app = folder / "app"
         new_folder(self.app, settings)
-        make_certificates(folder / "keys", [HOST, "localhost"])
+        make_keys(folder / "keys", hosts=[HOST])
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         connection = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{HOST}:{self.port}"\n'
@@ -59,11 +61,11 @@ class Loopback:
             *("--ssl-ca-certfile", str(keys / "ca.pem"), "--ssl-certfile", str(keys / "server.pem")),
             *("--ssl-keyfile", str(keys / "server.key")),
         )
-        self._until(lambda: _answers(self.port), "the SuperLink does not answer", "superlink", 60)
+        self._until(lambda: _answers(self.port), "the SuperLink does not answer", "superlink", 300)
 
     def register(self, site: str) -> None:
         """Makes a key for a site and lets it in."""
-        make_site_key(self.folder / "keys", site)
+        make_keys(self.folder / "keys", sites=[site])
         self.flwr("supernode", "register", str(self.folder / "keys" / f"{site}.pub"))
 
     def start_site(self, site: str, settings: str, **environment: str) -> None:
@@ -109,9 +111,11 @@ class Loopback:
         """
         while True:
             end = time.monotonic() + ASK_SECONDS
-            while time.monotonic() < end and not (folder.path / PAGE).exists():
+            ended = False
+            while time.monotonic() < end and not ended:
                 meanwhile()
                 time.sleep(LOOK_SECONDS)
+                ended = (folder.path / PAGE).exists()
             if (status := self.status(run)).startswith("finished"):
                 meanwhile()
                 return status
@@ -191,11 +195,12 @@ def loopback(folder: Path, settings: Mapping[str, Any]) -> Iterator[Loopback]:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses."""
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        port: int = found.getsockname()[1]
-        return port
+    """A port that nobody uses; it is not taken at once, so it is none that the system gives to whoever asks for any."""
+    for port in random.sample(PORTS, 100):
+        with suppress(OSError), socket.socket() as found:
+            found.bind((HOST, port))
+            return port
+    raise WorldError("no port of this machine is free; end what uses them.")
 
 
 def _answers(port: int) -> bool:

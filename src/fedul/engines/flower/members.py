@@ -58,7 +58,7 @@ class Members:
     wanted: int = 0  # members to wait for before the first round
     by_name: dict[str, Member] = field(default_factory=dict)
     _greeted: set[int] = field(default_factory=set)  # nodes that have said who they are, or could not
-    _tries: Counter[int] = field(default_factory=Counter)  # how often a node did not answer
+    _tries: Counter[tuple[int, str]] = field(default_factory=Counter)  # how often a node did not answer what
     _twins: dict[int, str] = field(default_factory=dict)  # nodes that came under the name of a site that is there
     _refused: dict[str, str] = field(default_factory=dict)  # and why
     _waiting: dict[str, Candidate] = field(default_factory=dict)  # those that have, and are still to be let in
@@ -83,8 +83,7 @@ class Members:
             there = self.post.nodes()
             self._waiting |= self._greet(self.config.round_seconds, {})
             fitting, self._waiting = self._fitting(self._waiting), {}
-            self._join(fitting)
-            at_least -= len(fitting.keys() & self._refused.keys())  # nobody waits for those that cannot
+            at_least -= self._join(fitting)  # nobody waits for those that cannot
             if len(self.present) >= at_least or (left := end - time.monotonic()) <= 0:
                 return
             self._pause(there, left)
@@ -133,6 +132,7 @@ class Members:
         """Asks nodes that were not greeted yet who they are."""
         nodes = self.post.nodes()
         self._greeted &= nodes  # a site that was refused may have been mended when it comes back
+        self._tries = Counter({asked: tries for asked, tries in self._tries.items() if asked[0] in nodes})
         for node in [each for each, name in self._twins.items() if self.by_name[name].node not in nodes]:
             del self._twins[node]
             self._greeted.discard(node)
@@ -142,7 +142,7 @@ class Members:
         for node, answer in answers.items():
             self._greeted.add(node)
             if isinstance(answer, Silence):
-                self._unheard(node, answer.site or f"node {node}", answer)
+                self._unheard("hello", node, answer.site or f"node {node}", answer)
                 continue
             try:
                 name, form = answer.notes["name"], Form.from_plain(answer.notes["form"])
@@ -183,14 +183,16 @@ class Members:
                 fitting[name] = candidate
         return fitting
 
-    def _join(self, candidates: Mapping[str, Candidate]) -> None:
-        """Lets candidates prepare their rows; those that can are members."""
+    def _join(self, candidates: Mapping[str, Candidate]) -> int:
+        """Lets candidates prepare their rows; those that can are members. How many of the others are refused."""
+        for name in candidates:
+            self._refused.pop(name, None)
         letter = Letter(self.question())
         names = {candidate.node: name for name, candidate in candidates.items()}
         for node, answer in self.post.asked("join", dict.fromkeys(names, letter), self.config.start_seconds).items():
             try:
                 if isinstance(answer, Silence):
-                    self._unheard(node, names[node], answer)
+                    self._unheard("join", node, names[node], answer)
                     continue
                 counts = {key: int(answer.notes[key]) for key in ("rows", "held_out_rows", "sets")}
                 if not 0 < counts["rows"] < MOST_ROWS or not all(0 <= count < MOST_ROWS for count in counts.values()):
@@ -205,12 +207,12 @@ class Members:
             if names[node] in self.by_name:
                 self.reporter.warn(f"site '{names[node]}' is back.")
             self.by_name[names[node]] = member
-            self._refused.pop(names[node], None)
+        return len(candidates.keys() & self._refused.keys())
 
-    def _unheard(self, node: int, name: str, silence: Silence) -> None:
+    def _unheard(self, asked: str, node: int, name: str, silence: Silence) -> None:
         """Refuses a site that says why it cannot take part; one that does not answer is asked some more times."""
-        self._tries[node] += 1
-        if silence.told or self._tries[node] >= TRIES:
+        self._tries[node, asked] += 1
+        if silence.told or self._tries[node, asked] >= TRIES:
             self._refuse(name, silence.reason)
         else:
             self._greeted.discard(node)

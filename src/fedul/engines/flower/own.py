@@ -78,7 +78,7 @@ class Own:
         federation = self._study.federation
         return Form("array", shape=federation.input_shape, scaling=federation.scaling)
 
-    def client(self, agreement: Agreement, run: str) -> UnlabeledSets:
+    def client(self, agreement: Agreement, run: str, *, joins: bool = False) -> UnlabeledSets:
         """The site as a client of a run: with its rows as they were when it joined, whatever its files are by now."""
         if isinstance(self.data, DataConfig):
             return self._ordered(self._in_study(), agreement)
@@ -87,6 +87,8 @@ class Own:
             folder = self._made(run)
             kept = read_rows(folder / ROWS, self.config.name)
         if kept is None:
+            if not joins:
+                warn(f"the rows that were kept for this run are gone from {folder}; they are made of the files again.")
             self._check(agreement)
             client = self._ordered(self._rows.clients(agreement.schema)[0], agreement)
             with self.writable():

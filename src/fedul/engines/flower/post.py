@@ -1,6 +1,6 @@
 """Letters to sites and their answers: who is there, who is asked, who does not answer in time.
 
-Flower numbers its nodes anew when they start again; here a site is known by its name.
+Flower may number a node anew when it starts again; here a site is known by its name.
 """
 
 from __future__ import annotations
@@ -93,5 +93,5 @@ class Post:
         if problem := letter.notes.get("problem"):
             name = letter.notes.get("name", "")
             said = "".join(c for c in str(problem)[:300] if c.isprintable())
-            return Silence(said, name if readable(name) else "", told=True)
+            return Silence(said, name if readable(name) else "", told=letter.notes.get("again") is not True)
         return letter

@@ -79,12 +79,12 @@ class _Work:
     module: nn.Module
 
     @classmethod
-    def of(cls, own: Own, asked: Letter) -> _Work:
+    def of(cls, own: Own, asked: Letter, *, joins: bool = False) -> _Work:
         notes = asked.notes
         agreement, config = Agreement.from_plain(notes["agreement"]), make(TrainConfig, notes["training"])
         if config.model not in models.MODELS:  # "package.module:factory" would run code that the coordinator names
             raise Told(f"model '{config.model[:40]}': sites take models by name only ({', '.join(models.MODELS)}).")
-        client = own.client(agreement, notes["run"])
+        client = own.client(agreement, notes["run"], joins=joins)
         _check_rows(own, len(client.train))
         module = models.build(config.model, agreement.input_shape, len(agreement.classes), config.seed)
         put_channels_last(module, agreement.input_shape)
@@ -97,7 +97,7 @@ class _Work:
 
 def _join(own: Own, asked: Letter) -> Letter:
     """That the site can take part, and with how much: makes its rows inputs, which may fail, before the first round."""
-    work = _Work.of(own, asked)
+    work = _Work.of(own, asked, joins=True)
     client = work.client
     config = work.config
     make_method(config.method, config.method_option, None, config.seed, config.loss).task(client, work.agreement)
