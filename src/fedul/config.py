@@ -199,7 +199,9 @@ class CoordinatorConfig:
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise InputError("classes: give at least two, each once, separated by commas.")
         if self.min_sites > self.sites:
-            raise InputError(f"min-sites: {self.min_sites} of {self.sites} sites cannot be had.")
+            raise InputError(
+                f"min-sites: {self.min_sites} of {self.sites} sites cannot be had; ask for fewer (min-sites)."
+            )
 
 
 @dataclass(frozen=True)

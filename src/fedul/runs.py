@@ -87,11 +87,11 @@ class RunFolder:
         A folder that holds something else is refused, and nothing in it is touched. Other processes are kept out
         until the end.
         """
-        self._check(config, resume=resume)
+        self.check(config, resume=resume)
         with Lock(self.path) as mine:
             if not mine:
                 raise self._busy()
-            self._check(config, resume=resume)  # again: it may have changed before the door was shut
+            self.check(config, resume=resume)  # again: it may have changed before the door was shut
             yield self._ready(config)
 
     def check_free(self) -> None:
@@ -104,7 +104,17 @@ class RunFolder:
     def _busy(self) -> Busy:
         return Busy(f"{self.path}: another process is training this run; wait for it, or choose another --out.")
 
-    def _check(self, config: Mapping[str, Any], *, resume: bool) -> None:
+    def make(self) -> None:
+        """Makes the folder, which a long wait may come before that it is used."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path}: is a file; --out takes a folder.")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise InputError(f"{self.path}: cannot be made ({problem.strerror}); choose another --out.") from None
+
+    def check(self, config: Mapping[str, Any], *, resume: bool) -> None:
+        """Refuses a folder that holds something else than this run."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path}: is a file; --out takes a folder.")
         stored = self.stored_config()

@@ -184,6 +184,7 @@ def serve() -> None:
         if pid == 0:
             # Tests that were started in the background inherit that Ctrl-C is ignored; a user at a terminal does not.
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             os.setsid()
             os.chdir(order["at"])
             os.environ.update(order["names"])

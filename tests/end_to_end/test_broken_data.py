@@ -136,6 +136,7 @@ BROKEN = [
     ),
     ("misspelt column", table(swapped("month", "months")), "no column 'month': did you mean 'months'?"),
     ("beyond all numbers", table(swapped("0.14", "1e999")), "infinite or huge"),
+    ("beyond all squares", table(swapped("0.14", "1e308")), "huge"),
     ("no feature", table(keys_alone), "no column can be"),
     ("constant features", table(lambda _: CONSTANT), "no column can be used"),
     ("shares above one", priors(swapped("0.2,0.8", "0.4,0.8")), "sum to 1.2"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from fedul.engines.flower.loopback import Loopback, loopback
 from ..engines.flower.sabotage import sabotage
 from ..engines.flower.wire import DIGITS, Wire, digits_sites
 from ..waiting import until
+from .command import Warm
 
 SITES = 2
 ROUNDS = 6
@@ -97,9 +100,9 @@ def history(run: RunFolder) -> list[dict[str, Any]]:
     return run.history() if (run.path / "metrics.jsonl").exists() else []
 
 
-def processes(federation: Loopback) -> list[Path]:
-    """All that run in the environment of a federation, as the kernel lists them."""
-    home = f"FLWR_HOME={federation.folder}/".encode()
+def processes(folder: Path) -> list[Path]:
+    """All that run in the environment of the federation in a folder, as the kernel lists them."""
+    home = f"FLWR_HOME={folder}/".encode()
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -111,7 +114,7 @@ def processes(federation: Loopback) -> list[Path]:
 def outside(federation: Loopback) -> set[str]:
     """The addresses outside this machine that any of them has a connection to."""
     sockets = set()
-    for process in processes(federation):
+    for process in processes(federation.folder):
         with suppress(OSError):
             links = [os.readlink(each) for each in (process / "fd").iterdir()]
             sockets |= {link[8:-1] for link in links if link.startswith("socket:[")}
@@ -195,7 +198,7 @@ def test_sites_come_and_go_lie_and_the_coordinator_is_lost_and_the_result_is_wha
     assert 0 < estimate["interval"][0] < estimate["estimated_accuracy"] < estimate["interval"][1] < 1
     assert elsewhere == set()
     federation.close()
-    until(lambda: not processes(federation), lambda: str(processes(federation)))
+    until(lambda: not processes(federation.folder))
 
 
 @pytest.mark.slow
@@ -208,3 +211,19 @@ def test_a_run_that_fails_says_why_in_one_sentence(federation: Loopback, tmp_pat
     )
     until(lambda: federation.reason(number) in federation.flwr("log", str(number), "--show"))
     assert "Traceback" not in federation.flwr("log", str(number), "--show")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("signals", "code"), [((signal.SIGHUP,), 129), ((signal.SIGINT,) * 3, 130)])
+def test_a_demo_that_is_stopped_leaves_no_process_behind(
+    warm: Warm, tmp_path: Path, signals: tuple[signal.Signals, ...], code: int
+) -> None:
+    federation = tmp_path / "demo" / "federation"
+    demo = warm.start("federation demo --sites 2 --rounds 1000 --out demo", tmp_path)
+    demo.wait_until((federation / "logs" / "client-2.log").exists, pause=0.1)
+    assert processes(federation)
+    for number in signals:
+        demo.send(number)
+        time.sleep(0.3)
+    assert demo.outcome().code == code
+    assert processes(federation) == []

@@ -94,7 +94,7 @@ def test_what_cannot_be_reproduced_is_refused(fedul: Fedul, tmp_path: Path, line
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="counts processes in /proc")
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_worker_processes_do_not_outlive_their_parent(
     warm: Warm, tmp_path: Path, how: signal.Signals, code: int
 ) -> None:

@@ -157,6 +157,7 @@ def test_a_table_without_a_feature_is_refused() -> None:
     [
         ("age", ["old"], r"new\.csv, row 7: column 'age' has 'old' where numbers are expected"),
         ("age", ["1e999"], "column 'age' has an infinite value"),
+        ("age", ["40", "-1e308"], "column 'age' has -1e.308, huge beside what it had in training"),
         ("smoker", ["maybe"], "column 'smoker' has 'maybe' where yes or no is expected"),
     ],
 )

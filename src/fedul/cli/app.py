@@ -77,7 +77,8 @@ def _main(
 
 # What the parser raises for a wrong call; its home differs between versions of typer.
 USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-STOPPED, TERMINATED = 130, 143
+STOPPED = 130
+ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 RESUME, AGAIN = "go on with --resume and --out, the folder it was in.", "the same command goes on where it was."
 GO_ON = {"train": RESUME, "compare": RESUME, "evaluate": AGAIN, "reproduce": AGAIN, "predict": "no file was written."}
 
@@ -86,7 +87,9 @@ def main() -> None:
     """Runs the command; every failure ends as one sentence on stderr."""
     # Threads that spin while they wait make a busy machine several times slower; to be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in ENDS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _terminated)
     try:
         code = app(standalone_mode=False)
         if code == STOPPED:  # typer turns a KeyboardInterrupt into this
@@ -96,8 +99,8 @@ def main() -> None:
         sys.exit(left.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         _fail(_stopped(), STOPPED)
-    except Terminated:
-        _fail(_stopped(), TERMINATED)
+    except Terminated as asked:
+        _fail(_stopped(), asked.code)
     except FedulError as problem:
         _fail(str(problem), problem.exit_code)
     except BrokenPipeError:
@@ -118,12 +121,16 @@ def main() -> None:
 
 
 class Terminated(BaseException):
-    """Somebody asked this process to end."""
+    """Somebody asked this process to end, or the terminal is gone."""
+
+    def __init__(self, number: int) -> None:
+        self.code = 128 + number
 
 
-def _terminated(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is under way is put in order
-    raise Terminated
+def _terminated(number: int, _: object) -> None:
+    for each in ENDS:
+        signal.signal(each, signal.SIG_IGN)  # once is enough: what is under way is put in order
+    raise Terminated(number)
 
 
 def _stopped() -> str:

@@ -60,7 +60,7 @@ class Facts:
             missing=self.missing + other.missing,
             numbers=numbers,
             mean=self.mean + apart * share,
-            squares=self.squares + other.squares + apart**2 * self.numbers * share,
+            squares=self.squares + other.squares + apart * apart * self.numbers * share,
             low=min(self.low, other.low),
             high=max(self.high, other.high),
             whole=self.whole and other.whole,

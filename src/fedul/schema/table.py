@@ -18,6 +18,10 @@ YES, NO = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 Inputs = NDArray[np.float32]
 
 
+HUGE = 1e12
+"""How many deviations from the mean no number can be that means something; far more are infinite to a network."""
+
+
 @dataclass(frozen=True)
 class Number:
     """A number, standardised; what is missing is taken for the mean, and told by an input if it was so in training."""
@@ -35,7 +39,15 @@ class Number:
         """Fills the inputs; how many values were never seen in training. `first` is how many rows were before."""
         numbers = self._read(simple(values), where, first)
         absent = np.isnan(numbers)
-        into[:, 0] = np.where(absent, 0.0, (numbers - self.mean) / self.deviation)
+        with np.errstate(over="ignore"):
+            standardised = (numbers - self.mean) / self.deviation
+        if (huge := np.abs(standardised) > HUGE).any():
+            row = int(huge.argmax())
+            raise InputError(
+                f"{where}, row {first + row + 1}: column '{self.name}' has {numbers[row]:g}, huge beside what it had "
+                "in training; mend it or empty it."
+            )
+        into[:, 0] = np.where(absent, 0.0, standardised)
         if self.missing:
             into[:, 1] = absent
         return 0

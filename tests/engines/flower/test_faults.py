@@ -263,7 +263,7 @@ PRIORS = "set,ill,well\na,0.8,0.2\nb,0.3,0.7\n"
 
 def table_site(folder: Path, name: str, table: str = TABLE, priors: str = PRIORS, **options: Any) -> Path:
     place = folder / name
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     (place / "rows.csv").write_text(table)
     (place / "priors.csv").write_text(priors)
     told = "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items())
@@ -395,6 +395,8 @@ def test_what_the_coordinator_keeps_names_no_prior_and_no_path_of_a_site(tmp_pat
         ({"classes": "ill"}, "give at least two"),
         ({"min-sites": 9}, "9 of 3 sites cannot be had"),
         ({"algoritm": "fedavg"}, "did you mean 'algorithm'"),
+        ({"out": "/proc/1/none"}, "cannot be made"),
+        ({"out": "/dev/null"}, "is a file"),
         (
             {"round_secnds": 3.0},
             "unknown setting 'round-secnds': did you mean 'round-seconds'\\? Known: .*, min-sites, ",
@@ -418,3 +420,12 @@ def test_settings_that_cannot_work_are_refused_before_anyone_is_asked(
         coordinate(wire, {**two_classes(tmp_path), **changed})
     assert wire.asked_for == []
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_with_other_settings_is_not_gone_on_with_and_nobody_is_asked(tmp_path: Path) -> None:
+    sites = hospitals(tmp_path)
+    coordinate(Wire(sites), two_classes(tmp_path))
+    wire = Wire(sites)
+    with pytest.raises(InputError, match=r"holds a different run \(.*algorithm"):
+        coordinate(wire, two_classes(tmp_path, resume=True, algorithm="scaffold"))
+    assert wire.asked_for == []

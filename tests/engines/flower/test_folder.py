@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import ssl
 import stat
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,10 @@ def test_flower_takes_the_folder_for_an_app(tmp_path: Path, project: dict[str, A
     config, warnings = load_and_validate(tmp_path / "lungs" / "pyproject.toml")
     assert warnings == []
     assert config["project"]["name"] == "lungs"
-    assert len(build_fab_from_disk(tmp_path / "lungs")) < 50_000
+    with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(tmp_path / "lungs"))) as sent:
+        names = {name for name in sent.namelist() if not name.startswith(".info/")}
+    # And no settings of a site that stand beside them.
+    assert names == {"pyproject.toml", *(f"federation/{name}.py" for name in ("__init__", "server_app", "client_app"))}
 
 
 def test_all_settings_are_in_the_folder_and_those_given_are_kept(project: dict[str, Any]) -> None:

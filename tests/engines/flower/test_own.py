@@ -229,3 +229,12 @@ def test_a_method_that_begins_to_keep_something_late_has_lost_nothing_before(
 def test_where_nothing_is_kept_nothing_is_lost(tmp_path: Path, log: list[str]) -> None:
     coordinate(Eventful(digits_sites(tmp_path, 2, rows=300), 2, lose(tmp_path)), settings(tmp_path, 2))
     assert log == []
+
+
+def test_a_state_folder_that_others_can_write_into_is_not_used(tmp_path: Path, log: list[str]) -> None:
+    (tmp_path / "west" / "state").mkdir(parents=True)
+    (tmp_path / "west" / "state").chmod(0o777)
+    sites = hospitals(tmp_path)
+    found = coordinate(Wire(sites), two_classes(tmp_path, 2))
+    assert found.history[0]["clients"] == 2
+    assert any("others than the site's account can write there" in line for line in log)

@@ -27,7 +27,7 @@ from typing import IO, Any, NoReturn
 
 from fedul import __version__
 from fedul.engines.flower.envelope import Envelope, apology
-from fedul.engines.flower.site_file import named_in, read_site
+from fedul.engines.flower.site_file import named_in, private, read_site
 from fedul.errors import FedulError
 from fedul.files import Lock
 
@@ -85,10 +85,7 @@ def _asked_of_clerk(kind: str, settings: str, asked: Envelope) -> Envelope | Non
 def _place(state: str) -> Path:
     """The folder with the clerk's socket; another fedul or another Python has another clerk."""
     who = hashlib.sha256(f"{sys.executable}\n{__version__}\n{__file__}".encode()).hexdigest()[:8]
-    place = Path(state) / f"clerk-{who}"
-    for folder in (Path(state), place):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    return place
+    return private(private(Path(state)) / f"clerk-{who}")
 
 
 @contextmanager

@@ -60,15 +60,21 @@ def coordinate(post: Post, settings: Mapping[str, Any]) -> Run:
     folder, reporter, store = RunFolder(config.out), Spoken(), AtSites()
     test_prior, method, algorithm = _population(config), _method(training), _algorithm(training)
     name, agreed = _begun(folder, config, test_prior) or (secrets.token_hex(8), None)
+    if agreed:
+        folder.check(_record(agreed, _resolved(training, agreed)), resume=config.resume)
+    folder.make()
     members = Members(post, config, training, name, reporter, agreed, config.sites)
     agreed = agreed or members.agree(test_prior)
-    members.training = training = replace(training, model=models.resolve(training.model, agreed.input_shape))
+    members.training = training = _resolved(training, agreed)
     module = models.build(training.model, agreed.input_shape, len(agreed.classes), training.seed)
     if training.start_weights:
         models.load_start_weights(module, training.start_weights)
     members.let_in(members.wanted, config.start_seconds)
     if (count := len(members.by_name)) < config.min_sites:
-        raise WorldError(f"{count} sites can take part, and {config.min_sites} are needed (min-sites).")
+        raise WorldError(
+            f"{count} sites can take part, and {config.min_sites} are needed (min-sites); start the others, or see why "
+            "they were refused."
+        )
     if training.select == "held-out" and not any(site.held_out_rows for site in members.by_name.values()):
         raise InputError("select held-out: no site has held-out rows; let them hold some out, or use select last.")
     engine = OnFlower(members, module, config, store)
@@ -112,6 +118,11 @@ def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, Train
     _population(config)
     # Every round is kept: sites answer within seconds at best, and what they keep rests on the last checkpoint.
     return config, replace(training, checkpoint_every=1, device="cpu")
+
+
+def _resolved(training: TrainConfig, agreed: Agreement) -> TrainConfig:
+    """With the model by its name, where it was left to fedul."""
+    return replace(training, model=models.resolve(training.model, agreed.input_shape))
 
 
 def _method(training: TrainConfig) -> Method:

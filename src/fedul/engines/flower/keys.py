@@ -71,7 +71,9 @@ def _site_key(site: str) -> dict[str, bytes]:
 
 def _site_files(site: str) -> tuple[str, str]:
     if not readable(site) or site != Path(site).name or site.startswith("."):
-        raise InputError(f"'{site}' cannot be a file name; name the site without slashes, in at most 100 letters.")
+        raise InputError(
+            f"'{site}' cannot be a file name; name the site without slashes or a dot in front, in at most 100 letters."
+        )
     return f"{site}.key", f"{site}.pub"
 
 

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -191,7 +192,21 @@ def loopback(folder: Path, settings: Mapping[str, Any]) -> Iterator[Loopback]:
     try:
         yield made
     finally:
-        made.close()
+        with _undisturbed():
+            made.close()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Nobody who is impatient with Ctrl-C can leave processes behind."""
+    if threading.current_thread() is not threading.main_thread():  # others are not disturbed
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def free_port() -> int:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from fedul.data.chosen import data_config
 from fedul.data.form import Form
 from fedul.engines.flower.agreement import Agreement
 from fedul.engines.flower.kept_rows import read_rows, write_rows
-from fedul.engines.flower.site_file import beside, read_site
+from fedul.engines.flower.site_file import beside, private, read_site
 from fedul.engines.store import OnDisk
 from fedul.errors import InputError, WorldError
 from fedul.federation import UnlabeledSets
@@ -122,9 +121,8 @@ class Own:
             ) from None
 
     def _made(self, run: str) -> Path:
-        for place in (Path(self.config.state), self.folder(run)):  # readable by the site's own account only
-            os.makedirs(place, mode=0o700, exist_ok=True)
-        return self.folder(run)
+        private(Path(self.config.state))
+        return private(self.folder(run))
 
     @cached_property
     def _rows(self) -> OwnRows:

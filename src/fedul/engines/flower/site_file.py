@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedul.config import SiteConfig, readable
-from fedul.errors import InputError
+from fedul.errors import InputError, WorldError
 from fedul.settings import make, read_toml, refuse_unknown
 
 
@@ -34,6 +35,17 @@ def named_in(path: str) -> str:
     with suppress(InputError):
         stored = read_toml(str(Path(path).expanduser()))
     return stored["name"] if readable(stored.get("name")) else ""
+
+
+def private(folder: Path) -> Path:
+    """The folder, made if need be: one that others can write into is refused, since what is found there is believed."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    found = folder.stat()
+    if hasattr(os, "geteuid") and (found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022):
+        raise WorldError(
+            f"{folder}: others than the site's account can write there; name another folder (state), or chmod 700."
+        )
+    return folder
 
 
 def beside(file: Path, named: str) -> Path:
