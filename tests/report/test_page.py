@@ -165,7 +165,7 @@ def test_the_page_of_a_run_on_sites_says_what_stays_there() -> None:
 
 def test_the_page_of_a_run_on_sites_that_judged_nothing_names_no_command_that_cannot_work() -> None:
     plain = Reader(page(replace(AT_SITES, evaluation=None))).plain
-    assert plain.count("no site had enough sets and held-out rows to judge by") == 3
+    assert plain.count("no site answered that had enough sets and held-out rows to judge by") == 3
     assert "fedul evaluate" not in plain
     assert "fedul check" not in plain
 
