@@ -16,7 +16,7 @@ help: ## Show this help
 demo: $(VENV)/.run ## Train on handwritten digits across five clients without one label (a minute; the first time sets up, a few more)
 	$(BIN)/fedul demo
 
-federation: $(VENV)/.flower ## Train on the digits across five sites on this machine, over Flower (some five minutes)
+federation: $(VENV)/.flower ## Train on the digits across five sites on this machine, over Flower (two or three minutes)
 	$(BIN)/fedul federation demo
 
 test: $(VENV)/.dev ## Run all checks: lint, types, import rule, tests (a few minutes)
