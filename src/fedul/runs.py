@@ -105,18 +105,20 @@ class RunFolder:
         return Busy(f"{self.path}: another process is training this run; wait for it, or choose another --out.")
 
     def make(self) -> None:
-        """Makes the folder, which a long wait may come before that it is used."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path}: is a file; --out takes a folder.")
+        """Makes the folder, or says why it cannot be made."""
+        self._refuse_file()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise InputError(f"{self.path}: cannot be made ({problem.strerror}); choose another --out.") from None
 
-    def check(self, config: Mapping[str, Any], *, resume: bool) -> None:
-        """Refuses a folder that holds something else than this run."""
+    def _refuse_file(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path}: is a file; --out takes a folder.")
+
+    def check(self, config: Mapping[str, Any], *, resume: bool) -> None:
+        """Refuses a folder that holds something else than this run."""
+        self._refuse_file()
         stored = self.stored_config()
         if stored is None:
             return

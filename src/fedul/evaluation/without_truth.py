@@ -8,6 +8,7 @@ the probabilities are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,6 +60,7 @@ class Figure:
     high: float
     low_alike: float
     high_alike: float
+    standard_error: float = math.nan  # of the value, for rows like the clients' own
 
     def at_least(self, low: float, low_alike: float) -> Figure:
         """The same, known from elsewhere not to be lower; the estimate itself stays in its interval."""
@@ -278,7 +280,8 @@ def _figure(value: float, variance: float, others: float, least: float) -> Figur
     inside = float(np.clip(value, min(least, 0.5), max(1 - least, 0.5)))  # log-odds of 0 and 1 are infinite
     low_alike, high_alike = interval(inside, variance)
     low, high = interval(inside, variance + others**2 * inside * (1 - inside))
-    return Figure(value, min(low, value), max(high, value), min(low_alike, value), max(high_alike, value))
+    ends = min(low, value), max(high, value), min(low_alike, value), max(high_alike, value)
+    return Figure(value, *ends, standard_error=math.sqrt(variance))
 
 
 def interval(value: float, variance: float) -> tuple[float, float]:
