@@ -226,4 +226,4 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(
         demo.send(number)
         time.sleep(0.3)
     assert demo.outcome().code == code
-    assert processes(federation) == []
+    until(lambda: not processes(federation), seconds=20)  # those that were killed may take a moment

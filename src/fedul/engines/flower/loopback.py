@@ -136,9 +136,11 @@ class Loopback:
     def kill(self, name: str) -> None:
         """Ends a process and all that it started, at once and without a word to them."""
         process = self.processes.pop(name)
-        for number in [process.pid, *_started_by(process.pid)]:
+        for number in _started_by(process.pid):
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # its group has also what it started after that, or has left behind
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def close(self) -> None:
