@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 import fedul
+from fedul.cli.federation_demo import SITE
 from fedul.engines.flower.loopback import loopback
 from fedul.runs import RunFolder
 
@@ -33,7 +34,6 @@ PARTS = {
     "a process of Flower, with the app": "import flwr.supernode.cli.flwr_clientapp, fedul.engines.flower.client_app",
     "what the clerk loads once": "import fedul.engines.flower.answering",
 }
-SITE = 'name = "{name}"\nstate = "state"\n\n[data]\ndata = "digits"\nclients = {sites}\n'
 
 
 def seconds_of(program: str, repeats: int = 5) -> float:

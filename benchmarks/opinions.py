@@ -26,11 +26,8 @@ ROUNDS = 20
 def judged(recipe: str, seed: int, sites: int) -> dict[str, Any]:
     """One federation: what its sites say, and the truth."""
     study = fedul.load("digits", clients=sites, prior_recipe=recipe, seed=seed)
-    federation, truth, classifier = (
-        study.federation,
-        study.truth,
-        fedul.train(study, rounds=ROUNDS, seed=seed).classifier,
-    )
+    federation, truth = study.federation, study.truth
+    classifier = fedul.train(study, rounds=ROUNDS, seed=seed).classifier
     assert truth is not None
     right = classifier.predict(truth.test_inputs) == np.array(federation.classes)[truth.test_labels]
     told = {

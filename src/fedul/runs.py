@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedul.classifier import Classifier
@@ -172,7 +171,7 @@ class RunFolder:
             groups["averaged"] = state.averaged
         if state.selected_round != state.round:
             groups["selected"] = state.selected
-        groups["judged"] = {name: _tensor(sums) for name, sums in state.judged.items()}  # as they are, infinite or not
+        groups["judged"] = {name: sums.tensor() for name, sums in state.judged.items()}
         tensors = {f"{part}/{name}": tensor for part, group in groups.items() for name, tensor in group.items()}
         notes = {
             "run": self._run,
@@ -264,17 +263,8 @@ class RunFolder:
             notes["history"],
             notes["kept"],
             # There are none in a checkpoint of before they were kept, which is gone on from by its best_score.
-            {name: _held_out(sums, notes["judged_rows"][name]) for name, sums in groups["judged"].items()},
+            {name: HeldOut.from_tensor(sums, notes["judged_rows"][name]) for name, sums in groups["judged"].items()},
         )
-
-
-def _tensor(sums: HeldOut) -> Tensor:
-    return torch.tensor([sums.losses, sums.squares, sums.changes], dtype=torch.float64)
-
-
-def _held_out(tensor: Tensor, rows: int) -> HeldOut:
-    losses, squares, changes = (tuple(sums) for sums in tensor.tolist())
-    return HeldOut(losses, squares, changes, rows)
 
 
 def _identity(config: Mapping[str, Any]) -> str:

@@ -110,6 +110,16 @@ class HeldOut:
         losses, squares, changes = (tuple(a + b for a, b in zip(*pair, strict=True)) for pair in pairs)
         return HeldOut(losses, squares, changes, self.rows + other.rows)
 
+    def tensor(self) -> Tensor:
+        """The sums (3, T) without the rows, as they are kept: to the bit, infinite or not."""
+        return torch.tensor([self.losses, self.squares, self.changes], dtype=torch.float64)
+
+    @classmethod
+    def from_tensor(cls, sums: Tensor, rows: int) -> HeldOut:
+        """What `tensor` gave."""
+        losses, squares, changes = (tuple(each) for each in sums.tolist())
+        return cls(losses, squares, changes, rows)
+
     @property
     def loss(self) -> float | None:
         """The mean loss at the best temperature."""

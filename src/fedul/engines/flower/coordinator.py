@@ -180,7 +180,7 @@ def _evaluate(engine: OnFlower, run: Run, folder: RunFolder, members: Mapping[st
     weights = grouped(weights=weights_of(run.classifier.module))
     answers = engine.asked_all("evaluate", {"temperature": run.classifier.temperature}, weights)
     told = {name: answer.notes for name, answer in answers.items() if isinstance(answer, Letter)}
-    for name in members.keys() - told.keys():
+    for name in sorted(members.keys() - told.keys()):
         answer = answers.get(name)
         reason = answer.reason if isinstance(answer, Silence) else "not connected"
         reporter.warn(f"site '{name}' does not say what it thinks of the classifier: {reason}.")

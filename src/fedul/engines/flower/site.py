@@ -27,6 +27,7 @@ from fedul.errors import InputError
 from fedul.federation import UnlabeledSets
 from fedul.hardware import arithmetic_threads, good_threads
 from fedul.methods import make_method
+from fedul.methods.base import Method
 from fedul.methods.fedul import HeldOutRows, set_task
 from fedul.models.weights import load_weights
 from fedul.priors import ranks
@@ -91,6 +92,11 @@ class _Work:
         return cls(client, agreement, config, module)
 
     @property
+    def method(self) -> Method:
+        config = self.config
+        return make_method(config.method, config.method_option, None, config.seed, config.loss)
+
+    @property
     def threads(self) -> Any:
         return arithmetic_threads(good_threads(self.module))  # its own business, whatever the coordinator would like
 
@@ -99,8 +105,7 @@ def _join(own: Own, asked: Letter) -> Letter:
     """That the site can take part, and with how much: makes its rows inputs, which may fail, before the first round."""
     work = _Work.of(own, asked, joins=True)
     client = work.client
-    config = work.config
-    make_method(config.method, config.method_option, None, config.seed, config.loss).task(client, work.agreement)
+    work.method.task(client, work.agreement)
     return Letter(
         {
             "rows": len(client.train),
@@ -115,8 +120,7 @@ def _train(own: Own, asked: Letter) -> Letter:
     """An update from local steps, as in process."""
     work, notes = _Work.of(own, asked), asked.notes
     client, config = work.client, work.config
-    method = make_method(config.method, config.method_option, None, config.seed, config.loss)
-    algorithm = make_algorithm(config.algorithm, config.algorithm_option)
+    method, algorithm = work.method, make_algorithm(config.algorithm, config.algorithm_option)
     accepted = int(notes["accepted"])
     with own.writable():
         store = own.store(notes["run"])
