@@ -148,6 +148,7 @@ def test_a_clerk_that_was_killed_is_replaced(asker: Asker, settings: Path) -> No
 def test_a_clerk_that_cannot_be_found_ends_and_is_replaced(asker: Asker, settings: Path, gone: str) -> None:
     asker.ask(settings)
     asker.heard()
+    until(lambda: len(clerks(settings)) == 1)  # the copy that answered has gone
     (before,) = clerks(settings)
     (place,) = (settings.parent / "state").glob("clerk-*")
     (place / "socket").unlink()
