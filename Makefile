@@ -1,46 +1,54 @@
-# Everything a newcomer needs: `make demo` and `make test` set up what they use by themselves.
+# `make demo` and `make test` install what they need.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
+INSTALL := -m pip install --quiet --no-compile
 
-# Installation compiles nothing, to be quick; where Python may not keep what it compiles, every process would do it anew.
+# Installation does not compile byte code, to be quick. Python must be allowed to cache it, or every process compiles again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo federation test sites lint format bench clean
+.PHONY: help demo federation test sites lint format bench constraints clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.run ## Train on handwritten digits across five clients without one label (a minute; the first time sets up, a few more)
+demo: $(VENV)/.run ## Train on handwritten digits across five clients without labels (a minute; the first installation takes longer)
 	$(BIN)/fedul demo
 
-federation: $(VENV)/.flower ## Train on the digits across five sites on this machine, over Flower (two or three minutes)
+federation: $(VENV)/.flower ## Train on the digits across five Flower sites on this machine (two to three minutes)
 	$(BIN)/fedul federation demo
 
-test: $(VENV)/.dev ## Run all checks: lint, types, import rule, tests (a few minutes)
+test: $(VENV)/.dev ## Run all checks: style, types, import layers, tests (a few minutes)
 	$(MAKE) --no-print-directory lint
 	$(BIN)/pytest
 
-sites: $(VENV)/.dev ## Of these, only the test of real sites: kills, lies and a lost coordinator (three minutes)
+sites: $(VENV)/.dev ## Run only the test of real sites: killed sites, invalid updates, a killed coordinator (three minutes)
 	$(BIN)/pytest -n 0 tests/end_to_end/test_federation.py
 
-lint: $(VENV)/.dev ## Check style, types and the import rule
+lint: $(VENV)/.dev ## Check style, types and import layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.dev ## Bring the code into its form
+format: $(VENV)/.dev ## Format the code and apply automatic fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(BENCH)/.ready ## Measure speed and memory, against other simulators too (half an hour on a quiet machine)
+bench: $(BENCH)/.ready ## Measure speed and memory, also of other simulators (half an hour on an idle machine)
 	$(BENCH)/bin/python benchmarks/speed.py --json docs/results/speed.json --plots docs/results/figures
 	$(BENCH)/bin/python benchmarks/many_clients.py
 	$(BENCH)/bin/python benchmarks/memory.py
 	$(BENCH)/bin/python benchmarks/startup.py
+
+constraints: | $(BIN)/python ## Update constraints.txt to the newest versions that pyproject.toml accepts (a few minutes)
+	@set -e; new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \
+	$(BIN)/python -m venv "$$new"; \
+	"$$new/bin/python" $(INSTALL) --editable '.[dev]'; \
+	{ grep '^#' constraints.txt; "$$new/bin/python" -m pip freeze --exclude-editable | sed 's/+.*//'; } > "$$new/new.txt"; \
+	cat "$$new/new.txt" > constraints.txt
 
 clean: ## Delete the virtual environment and caches
 	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -50,20 +58,21 @@ $(BIN)/python:
 	  { echo "fedul needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --no-compile --editable .
+$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python $(INSTALL) -c constraints.txt --editable .
 	@touch $@
 
-$(VENV)/.flower: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.[flower]'
+$(VENV)/.flower: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python $(INSTALL) -c constraints.txt --editable '.[flower]'
 	@touch $@ $(VENV)/.run
 
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python $(INSTALL) -c constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/.run $(VENV)/.flower
 
-# Other simulators pin what they need, so they have an environment of their own.
-$(BENCH)/.ready: pyproject.toml | $(BIN)/python
+# Other simulators pin their dependencies, so they have a separate environment; pfl needs an older NumPy.
+$(BENCH)/.ready: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip install --quiet --no-compile --editable '.[bench]'
+	grep -v '^numpy==' constraints.txt > $(BENCH)/constraints.txt
+	$(BENCH)/bin/python $(INSTALL) -c $(BENCH)/constraints.txt --editable '.[bench]'
 	@touch $@

@@ -1,17 +1,16 @@
-"""The forecast of `fedul check` against fact: what unlabeled digits are worth, and were said to be.
+"""The forecast of `fedul check` compared with measured values: how many labels unlabeled digits are worth.
 
     python benchmarks/forecast.py --out FILE.jsonl [--seeds 3] [--federations boosted-10 ...]
     python benchmarks/forecast.py --out FILE.jsonl --report
 
-The first form runs what is not in the file yet (a line a training, 2 s each on a quiet core). The second reads off
-the learning curve of supervised training how many labels reach the error that fedul reached without any.
+The first form runs what is not in the file yet (one line per training, 2 s each on an idle core). The second
+interpolates the learning curve of supervised training to find how many labels reach the error of fedul without labels.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
 import statistics
 import tempfile
@@ -24,15 +23,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
 
-from _measure import show_table
-from fedul.config import DataConfig
-from fedul.data import read
-from fedul.data.partition import deal
+import fedul
+from _measure import IgnoreWarnings, append_line, print_table, read_lines
+from fedul.config import BenchmarkDataConfig
+from fedul.core import Matrix, Study
+from fedul.data import read_source
+from fedul.data.partition import partition
 from fedul.data.source import LabelledData
-from fedul.evaluation.outlook import outlook
-from fedul.priors import Matrix
-from fedul.training import Quiet, train
-from fedul.truth import Study
 
 ROUNDS = 30
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
@@ -40,25 +37,25 @@ SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
 
 @dataclass(frozen=True)
 class Case:
-    """A federation of digits: how it is dealt, which priors it is given (recipes if none), and what its classes are."""
+    """A federation of digits: options of the split, class priors (those of the recipe if None), and classes."""
 
     options: dict[str, Any] = field(default_factory=dict)
     priors: Callable[[int, int], Matrix] | None = None  # client, classes -> (M, K)
-    classes: int = 10  # digits modulo this: 2 asks for odd or even
+    classes: int = 10  # digits modulo this number; 2 is odd or even
 
 
-def purer(purity: float, sets: int = 10) -> Callable[[int, int], Matrix]:
-    """Set m: a share `purity` is of class m, the rest of all classes alike."""
+def mostly_one_class(purity: float, sets: int = 10) -> Callable[[int, int], Matrix]:
+    """Return priors where a share `purity` of set m is of class m, and the rest is uniform."""
 
     def priors(client: int, classes: int) -> Matrix:
-        own = np.eye(classes)[(np.arange(sets) + client) % classes]
-        return purity * own + (1 - purity) / classes
+        main_class = np.eye(classes)[(np.arange(sets) + client) % classes]
+        return purity * main_class + (1 - purity) / classes
 
     return priors
 
 
-def halves(high: float) -> Callable[[int, int], Matrix]:
-    """Two sets of two classes, turned round."""
+def mirrored(high: float) -> Callable[[int, int], Matrix]:
+    """Return priors of two sets of two classes with exchanged shares."""
     return lambda client, classes: np.array([[high, 1 - high], [1 - high, high]])
 
 
@@ -71,22 +68,22 @@ CASES = {
     "boosted-10-few": Case({"sets": (10,), "rows": 1000}),
     "text-10": Case({"sets": (10,), "prior_recipe": "text"}),
     "text-20": Case({"sets": (20,), "prior_recipe": "text"}),
-    "pure-20 %": Case(priors=purer(0.2)),
-    "pure-35 %": Case(priors=purer(0.35)),
-    "pure-70 %": Case(priors=purer(0.7)),
-    "pure-90 %": Case(priors=purer(0.9)),
-    "parity-60:40": Case({"sets": (2,)}, halves(0.6), classes=2),
-    "parity-70:30": Case({"sets": (2,)}, halves(0.7), classes=2),
-    "parity-90:10": Case({"sets": (2,)}, halves(0.9), classes=2),
+    "pure-20 %": Case(priors=mostly_one_class(0.2)),
+    "pure-35 %": Case(priors=mostly_one_class(0.35)),
+    "pure-70 %": Case(priors=mostly_one_class(0.7)),
+    "pure-90 %": Case(priors=mostly_one_class(0.9)),
+    "parity-60:40": Case({"sets": (2,)}, mirrored(0.6), classes=2),
+    "parity-70:30": Case({"sets": (2,)}, mirrored(0.7), classes=2),
+    "parity-90:10": Case({"sets": (2,)}, mirrored(0.9), classes=2),
 }
 
 
-def study_of(case: Case, seed: int) -> Study:
-    """The study of a case; unless it asks for it, no row is in two sets."""
-    data = modulo(read("digits", None), case.classes)
-    config = DataConfig(seed=seed, **{"sets_overlap": False, **case.options})
+def load_case(case: Case, seed: int) -> Study:
+    """Return the study of a case; sets are disjoint unless the case says otherwise."""
+    data = modulo(read_source("digits", None), case.classes)
+    config = BenchmarkDataConfig(seed=seed, **{"sets_overlap": False, **case.options})
     if case.priors is None:
-        return deal(data, config)
+        return partition(data, config)
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "priors.csv"
         with table.open("w", newline="") as file:
@@ -95,10 +92,11 @@ def study_of(case: Case, seed: int) -> Study:
             for client in range(config.clients):
                 for m, row in enumerate(case.priors(client, case.classes)):
                     lines.writerow([f"client-{client + 1}", m + 1, *row])
-        return deal(data, replace(config, priors=str(table)))
+        return partition(data, replace(config, priors=str(table)))
 
 
 def modulo(data: LabelledData, classes: int) -> LabelledData:
+    """Return the data with labels modulo the number of classes."""
     if classes == len(data.classes):
         return data
     return replace(
@@ -109,15 +107,8 @@ def modulo(data: LabelledData, classes: int) -> LabelledData:
     )
 
 
-class Silent(Quiet):
-    """Says nothing of priors that single clients could not do with."""
-
-    def warn(self, sentence: str) -> None:
-        pass
-
-
-def wanted(seeds: int, names: Sequence[str]) -> Iterator[tuple[str, int, float]]:
-    """Federation, seed and share of labels; 0 is fedul."""
+def list_runs(seeds: int, names: Sequence[str]) -> Iterator[tuple[str, int, float]]:
+    """Yield federation, seed and share of labels; share 0 is fedul."""
     for seed in range(seeds):
         for name in names:
             for share in (0.0, *SHARES):
@@ -125,41 +116,38 @@ def wanted(seeds: int, names: Sequence[str]) -> Iterator[tuple[str, int, float]]
 
 
 def measure(study: Study, share: float, seed: int) -> dict[str, Any]:
+    """Train and return the test error and the labels used."""
     settings: dict[str, Any] = {"rounds": ROUNDS, "threads": 1, "evaluate_every": 0, "seed": seed}
-    if share:  # with fewer labels more epochs and rounds: as many steps for all, so that only information differs
+    if share:  # fewer labels get more epochs and rounds: the number of steps is the same for all
         epochs = int(1 / share)
         settings |= {"epochs": epochs, "rounds": round(ROUNDS / share / epochs)}
         settings |= {"method": "supervised", "method_option": {"labels": share}}
-    run = train(study, reporter=Silent(), **settings)
+    run = fedul.train(study, callbacks=[IgnoreWarnings()], **settings)
     return {"error": run.test_error, "labels": run.labels_used}
 
 
-def lines_of(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-
-
 def run(out: Path, seeds: int, names: Sequence[str]) -> None:
-    done = {(line["federation"], line["seed"], line["share"]) for line in lines_of(out)}
-    for name, seed, share in wanted(seeds, names):
+    """Run what is not in the file yet."""
+    done = {(line["federation"], line["seed"], line["share"]) for line in read_lines(out)}
+    for name, seed, share in list_runs(seeds, names):
         if (name, seed, share) in done:
             continue
-        line = {"federation": name, "seed": seed, "share": share, **measure(study_of(CASES[name], seed), share, seed)}
-        with out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        line = {"federation": name, "seed": seed, "share": share, **measure(load_case(CASES[name], seed), share, seed)}
+        append_line(out, line)
 
 
 def labels_for(error: float, labels: Sequence[float], errors: Sequence[float]) -> float:
-    """How many labels reach this error, between measured points as a power law; beyond them, the last point."""
+    """Return how many labels reach this error: a power law between measured points, the last point beyond them."""
     falling = np.minimum.accumulate(errors)
     return float(np.exp(np.interp(-np.log(error), -np.log(falling), np.log(labels))))
 
 
 def report(out: Path) -> None:
-    """Worth over all seeds and of each; one seed's is rough where a learning curve is flat."""
-    rows = [["federation", "rows", "fedul %", "all labels %", "worth", "of each seed", "forecast", "inside"]]
+    """Print the value over all seeds and of each seed; one seed is imprecise where a learning curve is flat."""
+    rows = [["federation", "rows", "fedul %", "all labels %", "worth", "per seed", "forecast", "inside"]]
     inside = []
     errors: dict[str, dict[int, dict[float, tuple[float, int]]]] = {}
-    for line in lines_of(out):
+    for line in read_lines(out):
         by_seed = errors.setdefault(line["federation"], {})
         by_seed.setdefault(line["seed"], {})[line["share"]] = (line["error"], line["labels"])
     for name, found in errors.items():
@@ -167,7 +155,7 @@ def report(out: Path) -> None:
         if not runs:
             continue
         worth, of_each = worth_of(list(runs.values())), [worth_of([each]) for each in runs.values()]
-        forecasts = [outlook(study_of(CASES[name], seed).federation).forecast for seed in runs]
+        forecasts = [fedul.check(load_case(CASES[name], seed)).forecast for seed in runs]
         low, high = (statistics.mean(getattr(f, end) for f in forecasts) for end in ("share_low", "share_high"))
         inside.append(low <= worth <= high)
         without, with_all = (100 * statistics.mean(each[share][0] for each in runs.values()) for share in (0.0, 1.0))
@@ -175,22 +163,22 @@ def report(out: Path) -> None:
             f"{statistics.mean(f.rows for f in forecasts):.0f}",
             f"{without:.2f}",
             f"{with_all:.2f}",
-            shown(worth),
+            format_share(worth),
         ]
         cells += [" ".join(f"{one:.0%}" for one in of_each), f"{low:.1%} to {high:.1%}"]
         rows.append([name, *cells, "yes" if inside[-1] else "NO"])
-    show_table(rows)
+    print_table(rows)
     print(f"\n{sum(inside)} of {len(inside)} inside the forecast")
 
 
-def shown(worth: float) -> str:
-    """The ends of the learning curve are bounds only."""
+def format_share(worth: float) -> str:
+    """Return a share as text; the ends of the learning curve are only bounds."""
     bound = "at most " if worth <= SHARES[0] * 1.01 else "at least " if worth >= 0.999 else ""
     return f"{bound}{worth:.1%}"
 
 
 def worth_of(runs: Sequence[dict[float, tuple[float, int]]]) -> float:
-    """The share of all labels that reaches fedul's error, errors and labels being averaged over runs first."""
+    """Return the share of all labels that reaches the error of fedul, with errors and labels averaged over runs."""
     errors = {share: statistics.mean(run[share][0] for run in runs) for share in (0.0, *SHARES)}
     labels = {share: statistics.mean(run[share][1] for run in runs) for share in SHARES}
     reached = labels_for(errors[0.0], list(labels.values()), [errors[share] for share in SHARES])

@@ -1,9 +1,10 @@
-"""The losses of FedUL against each other: -log Q, the Brier score, and the second softmax of the published code.
+"""The losses of FedUL compared: -log Q, the Brier score, and the second softmax of the published code.
 
     python benchmarks/loss.py --out FOLDER [--data mnist|digits] [--seeds 3] [--data-dir FOLDER] [--only log,authors]
 
-MNIST: small-cnn, 10 sets, boosted priors, iid and noniid, 15 rounds, one thread: 5 minutes a run on one core. Runs are
-kept in FOLDER and not done twice, so that it can be stopped and taken up again; two may work on different --splits.
+MNIST: small-cnn, 10 sets, boosted priors, iid and noniid, 15 rounds, one thread: 5 minutes per run on one core.
+Finished runs in FOLDER are not repeated, so an interrupted command can continue, and two processes can run different
+--splits.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import fedul
-from fedul.config import DataConfig, TrainConfig
-from fedul.data.study import load_config
-from fedul.evaluation.with_truth import calibration_error
-from fedul.runs import RunFolder
+from fedul.config import BenchmarkDataConfig, TrainConfig
+from fedul.data.load import load_study
+from fedul.training import RunFolder
+from fedul.training.truth_metrics import calibration_error
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "mnist": {"model": "small-cnn", "rounds": 15, "threads": 1},
@@ -30,25 +31,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(data: DataConfig, loss: str, learning_rate: float, folder: Path) -> dict[str, float]:
-    """Error and calibration of one run, done now unless it was done before."""
-    study = load_config(data)
-    found = RunFolder(folder).result()
-    if found is None:
-        defaults = TrainConfig(seed=data.seed, loss=loss, learning_rate=learning_rate, **SETTINGS[data.data])
-        settings = {name: getattr(defaults, name) for name in defaults.__dataclass_fields__}
-        fedul.train(study, out=folder, resume=True, **settings)
-        found = RunFolder(folder).result() or {}
+def run(data: BenchmarkDataConfig, loss: str, learning_rate: float, folder: Path) -> dict[str, float]:
+    """Return error and calibration of one run; a finished run is read from its folder."""
+    study = load_study(data)
+    result = RunFolder(folder).result()
+    if result is None:
+        config = TrainConfig(seed=data.seed, loss=loss, learning_rate=learning_rate, **SETTINGS[data.data])
+        result = fedul.train(study, config, out=folder, resume=True).result
     classifier = RunFolder(folder).load_classifier()
     unscaled = replace(classifier, temperature=1.0)
     raw = calibration_error(unscaled.predict_proba(study.truth.test_inputs), study.truth.test_labels)
     return {
-        "error": found["test_error"],
-        "ece": found["calibration_error"],
+        "error": result.test_error,
+        "ece": result.calibration_error,
         "ece_raw": raw,
         "temperature": classifier.temperature,
-        "selected_round": found["selected_round"],
-        "seconds": found["seconds"],
+        "selected_round": result.selected_round,
+        "seconds": result.seconds,
     }
 
 
@@ -70,7 +69,7 @@ def main() -> None:
             for loss in arguments.only.split(","):
                 runs = []
                 for seed in range(arguments.seeds):
-                    data = DataConfig(
+                    data = BenchmarkDataConfig(
                         data=arguments.data,
                         data_dir=arguments.data_dir,
                         sets=(arguments.sets,),
@@ -85,7 +84,7 @@ def main() -> None:
                 print(
                     f"{arguments.data} {split:<6} {recipe:<7} {loss:<8} error {figures['error']:.2%} ({errors})  "
                     f"calibration error {figures['ece']:.2%}, at temperature 1 {figures['ece_raw']:.2%}  "
-                    f"{figures['seconds']:.0f} s a run",
+                    f"{figures['seconds']:.0f} s per run",
                     flush=True,
                 )
                 report.append({"split": split, "recipe": recipe, "loss": loss, "runs": runs, "mean": figures})

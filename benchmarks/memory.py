@@ -1,10 +1,9 @@
-"""Peak memory of training with 1,000 clients against 10 clients that hold the same rows. Takes about 15 seconds.
+"""Peak memory of training with 1,000 clients compared with 10 clients that hold the same rows. About 15 seconds.
 
     python benchmarks/memory.py [--json]
 
-Each federation is built and trained for two rounds in a process of its own, whose peak resident memory is read at the
-end. Beside the peak stands what the process held before training (Python, torch, the rows), so that the ratio can be
-judged without that ballast.
+Each federation is built and trained for two rounds in a separate process, whose peak resident memory is read at the
+end. The memory before training (Python, torch, the rows) is reported too.
 """
 
 from __future__ import annotations
@@ -16,73 +15,73 @@ import subprocess
 import sys
 from typing import Any
 
-from _measure import machine, options, show, verdict
+from _measure import compare_to_target, describe_machine, make_parser, print_result
 
 FEW, MANY = 10, 1_000
-ROWS = 60_000  # of 28 x 28 bytes: the size of MNIST
+ROWS = 60_000  # of 28 x 28 bytes, as in MNIST
 SETS, CLASSES = 10, 10
 ROUNDS = 2
 TARGET = 1.2
 
 
 def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--clients", type=int, help=argparse.SUPPRESS)  # measure this process, not two new ones
+    parser = make_parser(__doc__)
+    parser.add_argument("--clients", type=int, help=argparse.SUPPRESS)  # measure this process instead of new ones
     arguments = parser.parse_args()
     if arguments.clients:
-        print(json.dumps(trained(arguments.clients)))
+        print(json.dumps(train_federation(arguments.clients)))
         return
 
-    few, many = measured(FEW), measured(MANY)
+    few, many = measure(FEW), measure(MANY)
     ratio = many["peak_mb"] / few["peak_mb"]
     result = {
         "ratio": ratio,
         "clients": {str(FEW): few, str(MANY): many},
-        "kb_a_client": (many["peak_mb"] - few["peak_mb"]) * 1e3 / (MANY - FEW),
+        "kb_per_client": (many["peak_mb"] - few["peak_mb"]) * 1e3 / (MANY - FEW),
         "rows": ROWS,
         "rounds": ROUNDS,
         "model": "mlp",
         "model_kb": few["model_kb"],
         "target": TARGET,
-        "machine": machine(),
+        "machine": describe_machine(),
     }
     table = [["clients", "peak", "before training", "seconds", "target"]]
     for count, one in ((FEW, few), (MANY, many)):
         memory = [f"{one['peak_mb']:.0f} MB", f"{one['before_training_mb']:.0f} MB"]
         table.append([f"{count:,}", *memory, f"{one['seconds']:.1f}", ""])
-    table.append(["ratio", f"{ratio:.3f}", "", "", verdict(ratio, TARGET)])
-    show(result, table, as_json=arguments.json)
+    table.append(["ratio", f"{ratio:.3f}", "", "", compare_to_target(ratio, TARGET)])
+    print_result(result, table, as_json=arguments.json)
 
 
-def measured(clients: int) -> dict[str, Any]:
-    """The figures of a new process that trains with this many clients."""
+def measure(clients: int) -> dict[str, Any]:
+    """Train with this many clients in a new process and return its measurements."""
     command = [sys.executable, __file__, "--clients", str(clients)]
     figures: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return figures
 
 
-def trained(clients: int) -> dict[str, float]:
-    """Trains in this process, and says how much memory that took."""
+def train_federation(clients: int) -> dict[str, float]:
+    """Train in this process and return memory and seconds."""
     import time
     import warnings
 
     import torch
 
     import fedul
-    from fedul import priors
+    from fedul._utils.randomness import numpy_generator, torch_generator
+    from fedul.core import Scaling, priors
     from fedul.models.weights import weights_of
-    from fedul.randomness import numpy_generator, torch_generator
 
     warnings.simplefilter("ignore")
-    # Only the size matters here: the rows are noise, and nothing is learned.
+    # Only the size matters: the rows are noise.
     images = torch.randint(0, 256, (ROWS, 1, 28, 28), dtype=torch.uint8, generator=torch_generator("memory"))
     each = ROWS // clients
-    members = []
+    sets = []
     for c in range(clients):
-        told = priors.sample("boosted", SETS, CLASSES, numpy_generator("memory", c))
-        sets = torch.arange(each) % SETS
-        members.append(fedul.UnlabeledSets.from_arrays(f"client-{c}", images[c * each : (c + 1) * each], sets, told))
-    federation = fedul.Federation(members, "0123456789", scaling=fedul.federation.Scaling(1 / 255))
+        class_priors = priors.sample_priors("boosted", SETS, CLASSES, numpy_generator("memory", c))
+        rows = images[c * each : (c + 1) * each]
+        sets.append(fedul.UnlabeledSets.from_arrays(f"client-{c}", rows, torch.arange(each) % SETS, class_priors))
+    federation = fedul.Federation(sets, "0123456789", scaling=Scaling(1 / 255))
     before = peak_mb()
     started = time.perf_counter()
     run = fedul.train(federation, model="mlp", rounds=ROUNDS)
@@ -97,7 +96,7 @@ def trained(clients: int) -> dict[str, float]:
 
 
 def peak_mb() -> float:
-    """The most resident memory this process has had so far."""
+    """Return the peak resident memory of this process."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 

@@ -1,8 +1,8 @@
-"""How long `import fedul` and `fedul --help` take beyond the bare interpreter. Takes about 10 seconds.
+"""Time of `import fedul` and `fedul --help` beyond the bare interpreter. About 10 seconds.
 
     python benchmarks/startup.py [--json]
 
-Each is a process of its own; the three are run in turn, and the median of the bare interpreter is taken off.
+Each is a separate process. The three alternate, and the median of the bare interpreter is subtracted.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from _measure import Spread, in_turn, machine, options, show, verdict
+from _measure import Quartiles, compare_to_target, describe_machine, make_parser, print_result, time_alternating
 
 TARGET = 0.3
 
 
 def help_command() -> list[str]:
-    """`fedul --help` as a user calls it, or the same without the installed script."""
+    """Return the command `fedul --help`; through Python if the script is not installed."""
     script = Path(sys.executable).with_name("fedul")
     if script.is_file():
         return [str(script), "--help"]
@@ -28,7 +28,7 @@ def help_command() -> list[str]:
 
 
 def main() -> None:
-    parser = options(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--runs", type=int, default=15, help="processes of each kind (default: 15)")
     arguments = parser.parse_args()
 
@@ -41,22 +41,22 @@ def main() -> None:
         name: partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
         for name, command in commands.items()
     }
-    in_turn(actions, 2)  # byte code is compiled, files are in the cache
-    taken = in_turn(actions, arguments.runs)
+    time_alternating(actions, 2)  # warm-up: byte code and file cache
+    taken = time_alternating(actions, arguments.runs)
     bare = statistics.median(taken["bare"])
-    beyond = {name: Spread.of([t - bare for t in times]) for name, times in taken.items() if name != "bare"}
+    beyond = {name: Quartiles.of([t - bare for t in times]) for name, times in taken.items() if name != "bare"}
     result = {
-        **{name: spread.median for name, spread in beyond.items()},
-        "seconds_beyond_bare": {name: spread.plain() for name, spread in beyond.items()},
-        "bare_interpreter": Spread.of(taken["bare"]).plain(),
+        **{name: times.median for name, times in beyond.items()},
+        "seconds_beyond_bare": {name: times.to_dict() for name, times in beyond.items()},
+        "bare_interpreter": Quartiles.of(taken["bare"]).to_dict(),
         "runs": arguments.runs,
         "target": TARGET,
-        "machine": machine(),
+        "machine": describe_machine(),
     }
-    table = [["what", "seconds beyond the bare interpreter (quartiles)", "target"]]
-    table += [[name.replace("_", " "), s.text(), verdict(s.median, TARGET)] for name, s in beyond.items()]
-    table += [["bare interpreter", Spread.of(taken["bare"]).text(), "the interpreter itself"]]
-    show(result, table, as_json=arguments.json)
+    table = [["command", "seconds beyond the bare interpreter (quartiles)", "target"]]
+    table += [[name.replace("_", " "), s.format(), compare_to_target(s.median, TARGET)] for name, s in beyond.items()]
+    table += [["bare interpreter", Quartiles.of(taken["bare"]).format(), "baseline"]]
+    print_result(result, table, as_json=arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Tables of a user's own against pandas: rows a second, and the memory it takes.
+"""Speed and memory with a user's table, compared with pandas.
 
     python benchmarks/tables.py [--rows 1000000] [--columns 50]
 
-Writes a CSV, then reads it with pandas, trains a round on it and classifies it, each in a process of its own.
+Writes a CSV, reads it with pandas, trains one round on it and classifies it, each in a separate process.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from _measure import show_table
+from _measure import print_table
 
 CLIENTS, SETS, CLASSES = 10, 10, 3
 TRAIN = "train --data t.csv --priors p.csv --rounds 1 --model linear --batch-size 1024 --out RUN"
 
 
-def write(folder: Path, rows: int, columns: int) -> None:
-    """A table whose first five columns tell the classes apart, and the class counts of its sets."""
+def write_tables(folder: Path, rows: int, columns: int) -> None:
+    """Write a table whose first five columns depend on the class, and the class counts of its sets."""
     generator = np.random.default_rng(0)
     client, group = generator.integers(0, CLIENTS, rows), generator.integers(0, SETS, rows)
     mixes = generator.dirichlet(np.ones(CLASSES), (CLIENTS, SETS)).cumsum(axis=-1)
@@ -43,8 +43,8 @@ def write(folder: Path, rows: int, columns: int) -> None:
     (folder / "p.csv").write_text("\n".join(lines) + "\n")
 
 
-def measured(command: list[str], folder: Path) -> tuple[float, float]:
-    """Seconds, and the most gigabytes that the process had."""
+def measure(command: list[str], folder: Path) -> tuple[float, float]:
+    """Run a command and return its seconds and its peak memory in gigabytes."""
     started = time.monotonic()
     pid = os.posix_spawn(command[0], command, {**os.environ, "PWD": str(folder)})
     _, status, used = os.wait4(pid, 0)
@@ -62,22 +62,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         os.chdir(folder)
-        write(folder, chosen.rows, chosen.columns)
+        write_tables(folder, chosen.rows, chosen.columns)
         fedul = [sys.executable, "-m", "fedul"]
         commands = {
             "pandas.read_csv": [sys.executable, "-c", "import pandas; pandas.read_csv('t.csv')"],
-            "fedul train, a round": [*fedul, *TRAIN.split()],
+            "fedul train, one round": [*fedul, *TRAIN.split()],
             "fedul predict": [*fedul, *["predict", "RUN", "t.csv", "--out", "out.csv"]],
         }
-        found = {name: measured(command, folder) for name, command in commands.items()}
+        results = {name: measure(command, folder) for name, command in commands.items()}
         size = (folder / "t.csv").stat().st_size / 2**20
-    base = found["pandas.read_csv"][0]
+    base = results["pandas.read_csv"][0]
     rows = [
         [name, f"{seconds:.1f}", f"{chosen.rows / seconds:,.0f}", f"{seconds / base:.2f}", f"{memory:.2f}"]
-        for name, (seconds, memory) in found.items()
+        for name, (seconds, memory) in results.items()
     ]
     print(f"{chosen.rows:,} rows, {chosen.columns} columns, {size:.0f} MB")
-    show_table([["", "seconds", "rows a second", "of pandas", "GB"], *rows])
+    print_table([["", "seconds", "rows per second", "relative to pandas", "peak GB"], *rows])
 
 
 if __name__ == "__main__":

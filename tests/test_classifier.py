@@ -14,31 +14,21 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
+from fedul._utils.files import read_json, write_tensors
 from fedul.classifier import Classifier
+from fedul.core import Scaling
 from fedul.errors import InputError
-from fedul.federation import Scaling
-from fedul.files import read_json, write_tensors
-from fedul.models import build
 from fedul.models.weights import weights_of
 
+from .factories import CLASSES, TRAINED_PRIOR, make_classifier
 from .worlds import random_shares, repeatable, seeds
 
-CLASSES = ("cat", "dog", "owl")
-TRAINED = np.array([0.2, 0.3, 0.5])
 PIXELS = np.random.default_rng(0).integers(0, 17, (7, 1, 4, 4)).astype(np.uint8)
 
 
 def classifier(model: str = "mlp", **changes: Any) -> Classifier:
-    values: dict[str, Any] = {
-        "module": changes.get("module") or build(model, (1, 4, 4), 3, seed=0),
-        "model": model,
-        "classes": CLASSES,
-        "input_shape": (1, 4, 4),
-        "trained_prior": TRAINED,
-        "scaling": Scaling(1 / 16, -0.25),
-        "temperature": 0.5,
-    }
-    return Classifier(**{**values, **changes})
+    """Return a classifier of images with values in 0..16."""
+    return make_classifier(model, **{"scaling": Scaling(1 / 16, -0.25), **changes})
 
 
 def test_probabilities_are_the_softmax_of_scaled_rows_logits_over_the_temperature() -> None:
@@ -105,13 +95,13 @@ def test_the_first_row_with_a_missing_or_infinite_value_is_refused_by_its_number
 @given(seeds)
 def test_another_prior_re_weights_posteriors_by_bayes_rule(seed: int) -> None:
     prior = random_shares(np.random.default_rng(seed), 3)
-    weighted = classifier().predict_proba(PIXELS) * prior / TRAINED
+    weighted = classifier().predict_proba(PIXELS) * prior / TRAINED_PRIOR
     expected = weighted / weighted.sum(axis=1, keepdims=True)
     assert_allclose(classifier().with_prior(prior).predict_proba(PIXELS), expected, rtol=1e-9)
 
 
 def test_the_trained_prior_changes_nothing() -> None:
-    assert_array_equal(classifier().with_prior(TRAINED).predict_proba(PIXELS), classifier().predict_proba(PIXELS))
+    assert_array_equal(classifier().with_prior(TRAINED_PRIOR).predict_proba(PIXELS), classifier().predict_proba(PIXELS))
 
 
 def test_of_several_priors_only_the_last_counts() -> None:
@@ -158,7 +148,9 @@ def test_a_saved_classifier_predicts_the_same_to_the_bit(tmp_path: Path, model: 
     one.save(tmp_path / "model")
     other = Classifier.load(tmp_path / "model")
     assert_array_equal(other.predict_proba(PIXELS), one.predict_proba(PIXELS))
-    assert_array_equal(other.with_prior(TRAINED).predict_proba(PIXELS), one.with_prior(TRAINED).predict_proba(PIXELS))
+    assert_array_equal(
+        other.with_prior(TRAINED_PRIOR).predict_proba(PIXELS), one.with_prior(TRAINED_PRIOR).predict_proba(PIXELS)
+    )
 
 
 def test_a_classifier_is_two_files(tmp_path: Path) -> None:
@@ -181,8 +173,8 @@ def rewrite(folder: Path, **changes: Any) -> None:
     ("changes", "complaint"),
     [
         ({"format": "other"}, "not a classifier of fedul"),
-        ({"version": 2}, "written in format 2, this program reads 1"),
-        ({"version": None}, "written in format None"),
+        ({"version": 1}, "format version 1, but this fedul reads version 2; train again"),
+        ({"version": None}, "format version None"),
         ({"classes": ["dog", "cat", "owl"]}, "altered or belongs to other weights"),
         ({"prior": [0.3, 0.3, 0.4]}, "altered or belongs to other weights"),
         ({"temperature": 0.25}, "altered or belongs to other weights"),
@@ -241,7 +233,7 @@ def users_model() -> nn.Module:
 def test_a_model_of_the_users_own_must_be_given_again_to_load_it(tmp_path: Path) -> None:
     one = classifier(module=users_model(), model="custom")
     one.save(tmp_path)
-    with pytest.raises(InputError, match=r"made with a model of the user's own; name it with --model \(model=...\)"):
+    with pytest.raises(InputError, match=r"made with a custom model; name it with --model \(model=...\)"):
         Classifier.load(tmp_path)
     for model in (users_model(), lambda shape, classes: users_model()):
         assert_array_equal(Classifier.load(tmp_path, model=model).predict_proba(PIXELS), one.predict_proba(PIXELS))

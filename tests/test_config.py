@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from fedul.config import DataConfig, TrainConfig
+from fedul._utils.settings import build_config, read_toml, to_dict
+from fedul.config import BenchmarkDataConfig, TrainConfig
 from fedul.errors import InputError
-from fedul.settings import make, plain, read_toml
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_training_setting_is_brought_to_its_type(given: dict[str, Any], expect
     [("10,20,30,40,50", (10, 20, 30, 40, 50)), ([10, 20, 30, 40, 50], (10, 20, 30, 40, 50)), (7, (7,))],
 )
 def test_sets_are_one_number_or_one_for_each_client(given: Any, expected: tuple[int, ...]) -> None:
-    assert DataConfig(sets=given).sets == expected
+    assert BenchmarkDataConfig(sets=given).sets == expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_sets_are_one_number_or_one_for_each_client(given: Any, expected: tuple[
         (TrainConfig, {"learning_rate": 10**400}, "learning-rate: expected a number"),
         (TrainConfig, {"learning_rate": False}, "learning-rate: expected a number, got 'False'"),
         (TrainConfig, {"learning_rate": -1e-3}, "learning-rate: must be at least 0, got -0.001"),
-        (TrainConfig, {"momentum": 0.9}, "momentum: adam has none of this kind; add --optimizer sgd, or leave it out"),
+        (TrainConfig, {"momentum": 0.9}, "momentum: is for sgd, not for adam; add --optimizer sgd, or leave it out"),
         (TrainConfig, {"participation": 0}, "participation: must be above 0, got 0"),
         (TrainConfig, {"momentum": 1}, "momentum: must be at most 0.999, got 1"),
         (TrainConfig, {"participation": 0}, "participation: must be above 0"),
@@ -86,19 +86,19 @@ def test_sets_are_one_number_or_one_for_each_client(given: Any, expected: tuple[
         (TrainConfig, {"method_option": "=3"}, "method-option: expected NAME=VALUE"),
         (TrainConfig, {"method_option": 3}, "method-option: expected NAME=VALUE, got '3'"),
         (TrainConfig, {"algorithm_option": None}, "algorithm-option: expected NAME=VALUE"),
-        (DataConfig, {"clients": 0}, "clients: must be at least 1"),
-        (DataConfig, {"sets": "10,x"}, "sets: expected whole numbers, separated by commas, got '10,x'"),
-        (DataConfig, {"sets": 2.5}, "sets: expected whole numbers"),
-        (DataConfig, {"sets": [True] * 5}, "sets: expected whole numbers"),
-        (DataConfig, {"sets": ()}, "sets: expected whole numbers"),
-        (DataConfig, {"sets": ""}, "sets: expected whole numbers"),
-        (DataConfig, {"sets": 0}, "sets: a client needs at least one set"),
-        (DataConfig, {"sets": [10, 20]}, "sets: 2 numbers for 5 clients"),
-        (DataConfig, {"sets_overlap": 1}, "sets-overlap: expected true or false, got '1'"),
-        (DataConfig, {"sets_overlap": "yes"}, "sets-overlap: expected true or false"),
-        (DataConfig, {"split": "non-iid"}, "split: 'non-iid' is not one of iid, noniid, noniid-text"),
-        (DataConfig, {"validation": 0.95}, "validation: must be at most 0.9"),
-        (DataConfig, {"prior_noise": -0.1}, "prior-noise: must be at least 0"),
+        (BenchmarkDataConfig, {"clients": 0}, "clients: must be at least 1"),
+        (BenchmarkDataConfig, {"sets": "10,x"}, "sets: expected whole numbers, separated by commas, got '10,x'"),
+        (BenchmarkDataConfig, {"sets": 2.5}, "sets: expected whole numbers"),
+        (BenchmarkDataConfig, {"sets": [True] * 5}, "sets: expected whole numbers"),
+        (BenchmarkDataConfig, {"sets": ()}, "sets: expected whole numbers"),
+        (BenchmarkDataConfig, {"sets": ""}, "sets: expected whole numbers"),
+        (BenchmarkDataConfig, {"sets": 0}, "sets: a client needs at least one set"),
+        (BenchmarkDataConfig, {"sets": [10, 20]}, "sets: 2 numbers for 5 clients"),
+        (BenchmarkDataConfig, {"sets_overlap": 1}, "sets-overlap: expected true or false, got '1'"),
+        (BenchmarkDataConfig, {"sets_overlap": "yes"}, "sets-overlap: expected true or false"),
+        (BenchmarkDataConfig, {"split": "non-iid"}, "split: 'non-iid' is not one of iid, noniid, noniid-text"),
+        (BenchmarkDataConfig, {"held_out": 0.95}, "held-out: must be at most 0.9"),
+        (BenchmarkDataConfig, {"prior_noise": -0.1}, "prior-noise: must be at least 0"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_by_its_name_on_the_command_line(
@@ -112,19 +112,19 @@ def test_a_setting_that_cannot_be_is_refused_by_its_name_on_the_command_line(
 def test_an_unknown_name_is_refused_with_the_nearest_known_one(name: str) -> None:
     nearest = {"rouns": "rounds", "round": "rounds", "learning-rte": "learning_rate"}[name]
     with pytest.raises(InputError, match=f"unknown option '{name.replace('-', '_')}': did you mean '{nearest}'"):
-        make(TrainConfig, {name: 3})
+        build_config(TrainConfig, {name: 3})
 
 
 def test_names_may_be_written_as_on_the_command_line() -> None:
-    assert make(TrainConfig, {"batch-size": "8"}).batch_size == 8
+    assert build_config(TrainConfig, {"batch-size": "8"}).batch_size == 8
 
 
 def test_a_configuration_survives_json() -> None:
-    config = DataConfig(clients=3, sets=[1, 2, 3], sets_overlap=False, test_prior="natural")
-    assert make(DataConfig, json.loads(json.dumps(plain(config)))) == config
+    config = BenchmarkDataConfig(clients=3, sets=[1, 2, 3], sets_overlap=False, test_prior="natural")
+    assert build_config(BenchmarkDataConfig, json.loads(json.dumps(to_dict(config)))) == config
 
 
-@pytest.mark.parametrize("kind", [DataConfig, TrainConfig])
+@pytest.mark.parametrize("kind", [BenchmarkDataConfig, TrainConfig])
 def test_every_default_passes_its_own_check_unchanged(kind: type[Any]) -> None:
     config = kind()
     unset = {"method_option", "algorithm_option"}

@@ -7,53 +7,56 @@ from pathlib import Path
 
 import pytest
 
-from fedul.experiments.declaration import Declaration, declared
-from fedul.experiments.runner import Found, judged
-from fedul.report.paper_tables import grid, markdown
+from fedul.experiments.paper import Experiment, load_experiment
+from fedul.experiments.paper_cells import CellResult, mark_best_cells
+from fedul.experiments.paper_tables import lay_out_table, to_markdown
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
+from .places import ROOT
+
+RESULTS = ROOT / "docs" / "results"
 TABLES = sorted((RESULTS / "runs").glob("*.csv"))
 METHODS = ("fedul", "fedul-refined")
 
 
-def read(declaration: Declaration, file: Path) -> list[Found]:
-    """What the runs of a table came to, from its CSV."""
+def read(experiment: Experiment, file: Path) -> list[CellResult]:
+    """Read the results of a table from its CSV file."""
     with file.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
-    figures: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    values: dict[tuple[str, ...], dict[str, list[float]]] = {}
     labels: dict[tuple[str, ...], int] = {}
     for row in rows:
-        place = tuple(row[axis] for axis in declaration.axes)
-        figures.setdefault(place, {}).setdefault(row["seed"], []).append(float(row["figure"]))
+        place = tuple(row[axis] for axis in experiment.axes)
+        values.setdefault(place, {}).setdefault(row["seed"], []).append(float(row["figure"]))
         labels[place] = int(row["labels_used"])
-    found = []
-    for cell in declaration.cells:
+    results = []
+    for cell in experiment.cells:
         place = tuple(cell.values.values())
-        if place in figures:
-            found.append(Found(cell, tuple(tuple(each) for each in figures[place].values()), labels[place]))
-    return judged(declaration, found)
+        if place in values:
+            by_seed = tuple(tuple(each) for each in values[place].values())
+            results.append(CellResult(cell=cell, values=by_seed, labels_used=labels[place]))
+    return mark_best_cells(experiment, results)
 
 
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: file.stem)
 def test_a_committed_table_is_what_its_runs_say(file: Path) -> None:
     name, _, rest = file.stem.partition(".")
     scale, _, data = rest.partition(".")
-    declaration = declared(name, scale, {"data": data} if data else {})
-    found = read(declaration, file)
+    experiment = load_experiment(name, scale, {"data": data} if data else {})
+    found = read(experiment, file)
     assert found, "no runs"
-    declaration = Declaration(**{**vars(declaration), "seeds": len(found[0].figures)})
-    assert markdown(grid(declaration, found)) in (RESULTS / f"{file.stem}.md").read_text()
+    experiment = Experiment(**{**vars(experiment), "seeds": len(found[0].values)})
+    assert to_markdown(lay_out_table(experiment, found)) in (RESULTS / f"{file.stem}.md").read_text()
 
 
 def test_there_are_committed_tables() -> None:
     assert TABLES
 
 
-def test_the_curve_of_the_papers_network_is_what_its_page_says() -> None:
+def test_the_page_of_the_papers_network_has_the_errors_of_its_curve() -> None:
     page = (RESULTS / "paper-network.md").read_text()
     with (RESULTS / "curves" / "paper-network.csv").open(newline="") as lines:
         rows = list(csv.DictReader(lines))
-    errors = {m: [f"{100 * float(r['validation_error']):.2f}" for r in rows if r["method"] == m] for m in METHODS}
+    errors = {m: [f"{100 * float(r['held_out_error']):.2f}" for r in rows if r["method"] == m] for m in METHODS}
     assert ", ".join(errors["fedul"]) in page
     assert errors["fedul"][:13] == errors["fedul-refined"][:13]
     assert ", ".join(errors["fedul-refined"][13:]) in page

@@ -1,4 +1,4 @@
-"""FedULClassifier keeps scikit-learn's contract, learns from sets, and is chosen by a score that needs no labels."""
+"""FedULClassifier keeps scikit-learn's contract, learns from sets, and is selected by a score that needs no labels."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedul
 from fedul import FedULClassifier, InputError
+from fedul.algorithms.fedprox import FedProx
 from fedul.config import TrainConfig
-from fedul.federation import Federation, UnlabeledSets
+from fedul.core import Federation, RoundMetrics, UnlabeledSets
+from fedul.methods.fedllp import FedLLP
 from fedul.sklearn import set_likelihood_score
+from fedul.training import Callback, RunInfo
 
 PRIORS = {"may": {"ill": 0.8, "well": 0.2}, "june": {"ill": 0.3, "well": 0.7}}
 SHUFFLED = KFold(3, shuffle=True, random_state=0)
@@ -52,7 +55,9 @@ EXPECTED_FAILED_CHECKS = {
     expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS[type(estimator)],
 )
 def test_it_passes_the_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
+    before = estimator.get_params()
     check(estimator)
+    assert estimator.get_params() == before
 
 
 @pytest.fixture
@@ -147,6 +152,92 @@ def test_columns_are_known_by_name_where_rows_are_a_data_frame() -> None:
     assert_array_equal(model.feature_names_in_, ["age", "dose"])
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(frame[["dose", "age"]])
+
+
+def mixed_rows(seed: int = 0) -> tuple[Any, Any, Any]:
+    """The rows with missing numbers, a column of words and a category: a DataFrame, sets, and the truth."""
+    pandas = pytest.importorskip("pandas")
+    x, sets, truth = rows(seed=seed)
+    generator = np.random.default_rng(seed)
+    age = np.where(generator.random(len(x)) < 0.1, np.nan, x[:, 0])
+    cough = np.where(generator.random(len(x)) < np.where(truth == "ill", 0.8, 0.1), "wet", "dry")
+    ward = pandas.Categorical(generator.choice(["A", "B"], len(x)))
+    return pandas.DataFrame({"age": age, "cough": cough, "ward": ward, "dose": x[:, 1]}), sets, truth
+
+
+def test_a_data_frame_may_have_missing_values_words_and_categories() -> None:
+    frame, sets, truth = mixed_rows()
+    new, _, new_truth = mixed_rows(seed=1)
+    model = FedULClassifier(rounds=5).fit(frame, sets=sets, priors=PRIORS)
+    assert model.score(new, new_truth) > 0.9
+    assert model.score(new, sets=sets, priors=PRIORS) > -0.69
+    assert_array_equal(model.feature_names_in_, frame.columns)
+    assert model.n_features_in_ == 4
+    assert model.scaler_ is None
+    labelled = FedULClassifier(rounds=5).fit(frame, truth)
+    assert labelled.score(new, new_truth) > 0.9
+
+
+def test_a_mixed_data_frame_is_encoded_as_fedul_load_does() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame, sets, _ = mixed_rows()
+    model = FedULClassifier(rounds=2, held_out=0).fit(frame, sets=sets, priors=PRIORS)
+    priors = pandas.DataFrame(PRIORS).T.rename_axis("month")
+    study = fedul.load(frame.assign(month=sets), priors, set_column="month", held_out=0)
+    assert study.federation.schema is not None
+    assert model.classifier_.schema.to_dict() == study.federation.schema.to_dict()
+
+
+def test_rows_of_a_mixed_data_frame_are_needed_again_to_predict() -> None:
+    frame, sets, _ = mixed_rows()
+    model = FedULClassifier(rounds=1).fit(frame, sets=sets, priors=PRIORS)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame.drop(columns="dose"))
+    with pytest.warns(UserWarning, match="feature names"), pytest.raises(InputError, match="give a DataFrame"):
+        model.predict(frame.to_numpy())
+
+
+@pytest.mark.usefixtures("routed")
+def test_a_grid_search_takes_a_mixed_data_frame() -> None:
+    frame, sets, truth = mixed_rows()
+    search = GridSearchCV(FedULClassifier(rounds=3), {"learning_rate": [1e-7, 1e-2]}, cv=SHUFFLED)
+    search.fit(frame, sets=sets, priors=PRIORS)
+    assert search.best_params_ == {"learning_rate": 1e-2}
+    assert search.best_estimator_.score(frame, truth) > 0.9
+
+
+def test_a_column_that_is_left_out_is_a_warning() -> None:
+    frame, sets, _ = mixed_rows()
+    frame = frame.assign(empty=None)
+    with pytest.warns(UserWarning, match="column 'empty' is empty and is left out"):
+        fitted = FedULClassifier(rounds=1).fit(frame, sets=sets, priors=PRIORS)
+    assert len(fitted.predict(frame)) == len(frame)
+
+
+class RoundCounter(Callback):
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
+        self.rounds += 1
+
+
+def test_method_algorithm_and_callbacks_may_be_objects_and_are_cloned() -> None:
+    counter = RoundCounter()
+    parameters = {"method": FedLLP(mean="batch"), "algorithm": FedProx(mu=0.1), "callbacks": [counter]}
+    by_object = fitted(**parameters)
+    assert counter.rounds == 5
+    by_name = fitted(
+        method="fedllp", method_option={"mean": "batch"}, algorithm="fedprox", algorithm_option={"mu": 0.1}
+    )
+    assert same(by_object, by_name)
+    copied = clone(by_object)
+    assert (copied.method, copied.algorithm) == (parameters["method"], parameters["algorithm"])
+    x, sets, _ = rows()
+    assert same(copied.fit(x, sets=sets, priors=PRIORS), by_name)
+    assert counter.rounds == 5
+    with pytest.raises(InputError, match="method-option: set the options on the method object"):
+        fitted(method=FedLLP(), method_option={"mean": "batch"})
 
 
 def test_one_client_is_the_same_as_none() -> None:
@@ -322,7 +413,7 @@ def test_a_fitted_one_can_be_pickled() -> None:
         ({"clients": [1.0, float("nan")] * 120}, "clients: is missing in row 2"),
         ({"sets": ["may", "jun"] * 120}, "set 'jun' has no class priors, which are there for 'may', 'june'; add its"),
         ({"sets": [0, 1] * 120, "clients": ["a", "b"] * 120}, "set 0 of client 'a' has no class priors"),
-        ({"priors": 3}, "class priors: not a table of numbers; give a data frame"),
+        ({"priors": 3}, "class priors: not a table of numbers; give a DataFrame"),
         ({"priors": {}}, "class priors: not a table of numbers"),
         ({"priors": {"may": [0.5, 0.5], "june": [1.0]}}, "class priors: not a table of numbers"),
         ({"priors": {"may": {"ill": 1.0}, "june": {"ill": 1.0}}}, "there is one class only, 'ill'"),
@@ -365,7 +456,7 @@ def test_rows_that_are_missing_or_too_large_are_refused() -> None:
 def test_rows_that_cannot_be_scored_are_refused() -> None:
     x, sets, _ = rows()
     model = fitted()
-    with pytest.raises(InputError, match=r"of one set a client, .* KFold\(5, shuffle=True\)"):
+    with pytest.raises(InputError, match=r"of one set only, .* KFold\(5, shuffle=True\)"):
         model.score(x[:9], sets=sets[:9], priors=PRIORS)
     with pytest.raises(InputError, match="not of the classes that the classifier was fitted to"):
         model.score(x, sets=sets, priors={"may": {"a": 0.8, "b": 0.2}, "june": {"a": 0.3, "b": 0.7}})
@@ -381,7 +472,7 @@ def test_a_missing_set_of_a_data_frame_is_refused() -> None:
 def test_a_set_given_twice_in_a_data_frame_is_refused() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame([[0.8, 0.2], [0.3, 0.7]], index=["may", "may"], columns=["ill", "well"])
-    with pytest.raises(InputError, match="'may' stands there twice"):
+    with pytest.raises(InputError, match="'may' occurs twice"):
         fitted(frame)
 
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 
-def until(happened: Callable[[], object], said: Callable[[], str] = lambda: "", seconds: float = 600) -> None:
-    """Returns when it has happened; a failure tells what was said meanwhile."""
+def wait_until(happened: Callable[[], object], output: Callable[[], str] = lambda: "", seconds: float = 600) -> None:
+    """Return when `happened()` is true; fail with the output when the seconds are over."""
     end = time.monotonic() + seconds
     while not happened():
-        assert time.monotonic() < end, f"it did not happen within {seconds:g} s\n{said()}"
+        assert time.monotonic() < end, f"it did not happen within {seconds:g} s\n{output()}"
         time.sleep(0.1)

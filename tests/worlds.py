@@ -16,7 +16,7 @@ from scipy.linalg import block_diag, null_space
 from scipy.optimize import minimize
 from torch import Tensor
 
-from fedul.priors import Matrix
+from fedul.core import Matrix
 
 repeatable = settings(derandomize=True, database=None, deadline=None, max_examples=25)
 """Settings of property tests: the same random instances every time."""
@@ -26,7 +26,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """What Q_c is made of, beside the test prior."""
+    """Class priors and sizes of the sets of a client, from which Q_c is computed."""
 
     priors: Matrix  # (M, K)
     set_priors: Matrix  # (M,)

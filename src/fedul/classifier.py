@@ -1,13 +1,15 @@
-"""The deliverable: a classifier with honest probabilities, for its own population or, in closed form, for another.
+"""The trained classifier: calibrated probabilities for its test prior or, in closed form, for another class mix.
 
-Saved as a folder of two files, `classifier.json` and `weights.safetensors`; loading runs no code from them.
+It is saved as a folder of two files, `classifier.json` and `weights.safetensors`. Loading runs no code from them.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +19,63 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fedul import models
+from fedul._utils.files import as_path, read_json, read_tensors, write_json, write_tensors
+from fedul.core import PREDICT_BATCH, Matrix, Scaling, Schema, tensor_view, validate_class_mix
+from fedul.data.files.memory_table import is_dataframe
+from fedul.data.files.new_rows import RowReader
+from fedul.data.files.schema import schema_from_dict
+from fedul.data.files.schema.table import TableSchema
 from fedul.errors import InputError
-from fedul.federation import Scaling
-from fedul.files import read_json, read_tensors, write_json, write_tensors
-from fedul.inputs import AT_ONCE
 from fedul.models.weights import load_weights, weights_of
-from fedul.priors import Matrix, validate_mix
-from fedul.schema import Schema, from_plain
 
 FORMAT = "fedul-classifier"
-VERSION = 1
-SHOWN = 12
-"""Classes that a classifier names when it is printed."""
+VERSION = 2
+SHOWN_CLASSES = 12
+"""Number of classes that the short representation names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Classifier:
-    """Maps rows, in the form they had in the federation, to class probabilities under `prior`."""
+    """Maps rows to class probabilities under `prior`.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The network.
+    model : str
+        Name of the network (`fedul.models.MODELS`), or "custom".
+    classes : sequence of str
+        Names of the K classes.
+    input_shape : tuple of int
+        Shape of one encoded row.
+    trained_prior : ndarray of shape (K,)
+        The test prior of the federation.
+    scaling : Scaling
+        Map from stored inputs to network inputs.
+    temperature : float, default=1.0
+        Logits are divided by it.
+    prior : ndarray of shape (K,), optional
+        Class mix of the rows to classify; by default the trained prior.
+    schema : Schema or None
+        How tables or image files become inputs; None where training rows were arrays.
+
+    Examples
+    --------
+    >>> import fedul
+    >>> run = fedul.train(fedul.load("digits", clients=2, sets=10, rows=400), rounds=1)
+    >>> run.classifier.predict_proba(np.zeros((3, 64))).shape
+    (3, 10)
+    """
 
     module: nn.Module
-    model: str  # a name of the registry, or "custom"
+    model: str
     classes: Sequence[str]
     input_shape: tuple[int, ...]
-    trained_prior: Matrix  # (K,): the test prior of the federation
+    trained_prior: Matrix
     scaling: Scaling = field(default_factory=Scaling)
-    temperature: float = 1.0  # logits are divided by it
+    temperature: float = 1.0
     prior: Matrix = None  # type: ignore[assignment]  # None means the trained one
-    schema: Schema | None = None  # how tables or files become rows; None where rows are arrays from the start
+    schema: Schema | None = None
 
     def __post_init__(self) -> None:
         if self.prior is None:
@@ -51,23 +83,59 @@ class Classifier:
 
     def __repr__(self) -> str:
         shares = [f"{name} {share:.3g}" for name, share in zip(self.classes, self.prior, strict=True)]
-        more = f" and {len(shares) - SHOWN} more" if len(shares) > SHOWN else ""
-        return f"<Classifier ({self.model}) of {', '.join(shares[:SHOWN])}{more}>"
+        more = f" and {len(shares) - SHOWN_CLASSES} more" if len(shares) > SHOWN_CLASSES else ""
+        return f"<Classifier ({self.model}) of {', '.join(shares[:SHOWN_CLASSES])}{more}>"
 
-    def predict_proba(self, inputs: ArrayLike | Tensor, batch_size: int = AT_ONCE) -> NDArray[np.float64]:
-        """Probabilities (n, K) of the classes for rows (n, ...)."""
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{share:.3g}</td></tr>"
+            for name, share in zip(self.classes, self.prior, strict=True)
+        )
+        caption = f"<caption>Classifier ({escape(self.model)})</caption>"
+        return f"<table>{caption}<tr><th>class</th><th>prior</th></tr>{rows}</table>"
+
+    def predict_proba(self, rows: Any, batch_size: int = PREDICT_BATCH) -> NDArray[np.float64]:
+        """Return the class probabilities of rows.
+
+        Parameters
+        ----------
+        rows : DataFrame, str, Path, array-like or Tensor
+            What to classify. A classifier that was trained on a table takes a DataFrame (pandas, polars, pyarrow) with
+            the training columns in any order, further ones being ignored, or the path of a table. One that was trained
+            on image files takes an image or a folder. Every classifier takes an array or tensor of encoded rows
+            (n, *input_shape), or the path of a .npy or .npz file of such rows.
+        batch_size : int, optional
+            Rows that the network predicts at a time.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+            Probabilities, columns in the order of `classes`.
+
+        Raises
+        ------
+        InputError
+            If a column is missing, or a value cannot be used; the message names it.
+        """
+        if not isinstance(rows, str | os.PathLike) and not (
+            isinstance(self.schema, TableSchema) and is_dataframe(rows)
+        ):
+            return self._predict_encoded(rows, batch_size)
+        blocks = [self._predict_encoded(block, batch_size) for block in RowReader(rows, self.schema)]
+        return np.concatenate(blocks)
+
+    def _predict_encoded(self, inputs: ArrayLike | Tensor, batch_size: int) -> NDArray[np.float64]:
         try:
-            rows = inputs if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
+            rows = tensor_view(inputs)
         except (TypeError, ValueError):
             raise InputError("rows are not a table of numbers; give an array (rows, ...).") from None
         if rows.ndim == 0 or tuple(rows.shape[1:]) != self.input_shape:
-            if math.prod(rows.shape[1:]) == math.prod(self.input_shape) and rows.ndim >= 2:
-                rows = rows.reshape(-1, *self.input_shape)  # e.g. flat pixels for an image model
-            else:
+            if math.prod(rows.shape[1:]) != math.prod(self.input_shape) or rows.ndim < 2:
                 raise InputError(
                     f"rows of shape {tuple(rows.shape[1:])}, but this classifier takes {self.input_shape}; "
                     "give an array (rows, ...) of that shape."
                 )
+            rows = rows.reshape(-1, *self.input_shape)  # e.g. flat pixels for an image model
         with np.errstate(divide="ignore"):
             shift = torch.from_numpy(np.log(self.prior) - np.log(self.trained_prior))
         self.module.eval()
@@ -83,18 +151,30 @@ class Classifier:
             raise InputError(f"row {row + 1} gives no finite prediction; it holds missing, infinite or huge values.")
         return probabilities
 
-    def predict(self, inputs: ArrayLike | Tensor, batch_size: int = AT_ONCE) -> NDArray[Any]:
-        """The most probable class of each row, by name (n,)."""
-        names: NDArray[Any] = np.asarray(self.classes)[self.predict_proba(inputs, batch_size).argmax(axis=1)]
+    def predict(self, rows: Any, batch_size: int = PREDICT_BATCH) -> NDArray[Any]:
+        """Return the name of the most probable class of each row (n,); `rows` as for `predict_proba`."""
+        names: NDArray[Any] = np.asarray(self.classes)[self.predict_proba(rows, batch_size).argmax(axis=1)]
         return names
 
     def with_prior(self, prior: ArrayLike) -> Classifier:
-        """The same classifier for another class mix, in closed form: posteriors times new over old prior."""
-        return replace(self, prior=validate_mix(prior, self.classes))
+        """Return the classifier for another class mix: posteriors times new over old prior, in closed form.
+
+        Parameters
+        ----------
+        prior : array-like of shape (K,)
+            Class mix of the rows to classify, in the order of `classes`.
+        """
+        return replace(self, prior=validate_class_mix(prior, self.classes))
 
     def save(self, folder: str | Path) -> None:
-        """Writes the classifier into a folder."""
-        folder = Path(folder)
+        """Write the classifier into a folder.
+
+        Parameters
+        ----------
+        folder : str or Path
+            The folder, which is created if needed; files of another classifier in it are replaced.
+        """
+        folder = as_path(folder, "folder")
         description = {
             "format": FORMAT,
             "version": VERSION,
@@ -105,30 +185,38 @@ class Classifier:
             "trained_prior": self.trained_prior.tolist(),
             "temperature": self.temperature,
             "prior": self.prior.tolist(),
-            "schema": None if self.schema is None else self.schema.plain(),
+            "schema": None if self.schema is None else self.schema.to_dict(),
         }
-        # The description also stands in the weights file, under its digest: the two cannot be mixed up or altered.
+        # The weights file holds the description too, under its digest, so that an altered or exchanged file is noticed.
         write_tensors(folder / "weights.safetensors", weights_of(self.module), description)
         write_json(folder / "classifier.json", description)
 
     @classmethod
     def load(cls, folder: str | Path, *, model: models.Model | None = None) -> Classifier:
-        """Reads a classifier; one with a model of the user's own needs that model too (no code is stored)."""
-        folder = Path(folder)
+        """Read a classifier from a folder.
+
+        Parameters
+        ----------
+        folder : str or Path
+            A folder that `save` wrote.
+        model : nn.Module, factory or str, optional
+            The network, for a classifier with a custom model: no code is stored.
+        """
+        folder = as_path(folder, "folder")
         description = read_json(folder / "classifier.json")
         if not isinstance(description, dict) or description.get("format") != FORMAT:
             raise InputError(f"{folder}: not a classifier of fedul.")
         if description.get("version") != VERSION:
             raise InputError(
-                f"{folder}: written in format {description.get('version')}, this program reads {VERSION}; "
-                "use the version of fedul that wrote it."
+                f"{folder}: the classifier has format version {description.get('version')}, but this fedul reads "
+                f"version {VERSION}; train again, or use the fedul that wrote it."
             )
-        tensors, sealed = read_tensors(folder / "weights.safetensors")
-        if sealed != description:
+        tensors, recorded = read_tensors(folder / "weights.safetensors")
+        if recorded != description:
             raise InputError(f"{folder}: classifier.json was altered or belongs to other weights; restore a copy.")
         shape, classes = tuple(description["input_shape"]), tuple(description["classes"])
         if model is None and description["model"] not in models.MODELS:
-            raise InputError(f"{folder}: made with a model of the user's own; name it with --model (model=...).")
+            raise InputError(f"{folder}: made with a custom model; name it with --model (model=...).")
         module = models.build(description["model"] if model is None else model, shape, len(classes), seed=0)
         wanted = {name: tensor.shape for name, tensor in weights_of(module).items()}
         if wanted != {name: tensor.shape for name, tensor in tensors.items()}:
@@ -143,5 +231,5 @@ class Classifier:
             Scaling(**description["scaling"]),
             float(description["temperature"]),
             np.array(description["prior"]),
-            schema=from_plain(description.get("schema")),
+            schema=schema_from_dict(description.get("schema")),
         )

@@ -1,7 +1,7 @@
-"""The one exception family of fedul.
+"""Exceptions of fedul.
 
-Every message is one sentence for a person: what is wrong, where, and what to do about it. The command line
-prints it and leaves with `exit_code`.
+Every message is one sentence: what is wrong, where, and what to do. The command line prints it and exits with
+`exit_code`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,44 @@ from collections.abc import Iterable
 
 
 class FedulError(Exception):
-    """Base of everything fedul raises on purpose."""
+    """Base class of the exceptions of fedul."""
 
     exit_code = 1
 
 
 class InputError(FedulError, ValueError):
-    """The input is wrong: a value, a file, a combination of options."""
+    """Wrong input: a value, a file, or a combination of options."""
 
     exit_code = 2
 
 
-class WorldError(FedulError, RuntimeError):
-    """The world did not play along: a full disk, a download that failed."""
+class EnvironmentFailure(FedulError, RuntimeError):
+    """Environment failure: a full disk, a failed download."""
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
-    """An error for a name that is not in the list, with the nearest one that is.
+def first_line(problem: BaseException) -> str:
+    """Return the first line of an error, for use in a sentence; its type if it has no message.
 
-    >>> str(unknown("method", "fedull", ["fedul", "supervised"]))
+    >>> first_line(ValueError("no such key.\\nDetails follow.")), first_line(KeyboardInterrupt())
+    ('no such key', 'KeyboardInterrupt')
+    """
+    return next(iter(str(problem).strip().splitlines()), "")[:150].rstrip(" .:") or type(problem).__name__
+
+
+def wrong_type(what: str, expected: str, value: object) -> InputError:
+    """Return an error for an argument of a type that it cannot have.
+
+    >>> str(wrong_type("method", "a name or an object", int))
+    'method: expected a name or an object, got the class int.'
+    """
+    got = f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
+    return InputError(f"{what}: expected {expected}, got {got}.")
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
+    """Return an error for an unknown name that suggests the most similar known one.
+
+    >>> str(unknown_name("method", "fedull", ["fedul", "supervised"]))
     "unknown method 'fedull': did you mean 'fedul'? Known: fedul, supervised."
     """
     names = sorted(known)
@@ -41,10 +60,11 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question after the nearest of the known names; empty where none is near.
+    """Return a suggestion of the most similar known name; empty if none is similar.
 
-    >>> did_you_mean("fedull", ["fedul", "supervised"])
+    >>> did_you_mean("FedULL", ["fedul", "supervised"])
     ": did you mean 'fedul'?"
     """
-    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f": did you mean '{nearest[0]}'?" if nearest else ""
+    names = {each.casefold(): each for each in known}
+    nearest = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.5)
+    return f": did you mean '{names[nearest[0]]}'?" if nearest else ""

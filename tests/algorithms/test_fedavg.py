@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
+from fedul._utils.files import tensors_digest
 from fedul.algorithms import make_algorithm
-from fedul.algorithms.base import Update, Weights
 from fedul.algorithms.fedavg import FedAvg
-from fedul.errors import InputError, WorldError
-from fedul.files import tensors_digest
+from fedul.core import Update, Weights
+from fedul.errors import EnvironmentFailure, InputError
 
+from ..factories import make_update
 from ..worlds import repeatable, seeds
 
 START = {"w": torch.tensor([1.0, -2.0]), "count": torch.tensor(10)}
@@ -24,7 +25,7 @@ START = {"w": torch.tensor([1.0, -2.0]), "count": torch.tensor(10)}
 
 def update(name: str, move: list[float], count: float = 0.0, rows: int = 10) -> Update:
     buffers = {"count": torch.tensor(count, dtype=torch.float64)}
-    return Update(name, {"w": torch.tensor(move)}, rows, steps=1, loss=0.0, buffers=buffers)
+    return make_update(name, {"w": torch.tensor(move)}, rows=rows, buffers=buffers)
 
 
 def averaged(algorithm: FedAvg, *updates: Update) -> Weights:
@@ -59,7 +60,7 @@ def test_with_a_step_of_one_the_next_model_is_the_weighted_mean_of_the_clients_m
     rows = torch.randint(1, 100, (clients,), generator=generator)
     share = (rows if weighting == "rows" else torch.ones(clients)) / (rows.sum() if weighting == "rows" else clients)
     updates = [
-        Update(str(c), {"w": model - start["w"]}, int(n), 1, 0.0)
+        make_update(str(c), {"w": model - start["w"]}, rows=int(n))
         for c, (model, n) in enumerate(zip(models, rows, strict=True))
     ]
     found, _ = FedAvg(weighting=weighting).aggregate(start, {}, updates, clients)
@@ -83,7 +84,7 @@ def test_integer_buffers_are_averaged_rounded_and_stay_integers(counts: tuple[in
 @pytest.mark.parametrize("precision", [torch.float16, torch.float32, torch.float64])
 def test_weights_keep_their_precision(precision: torch.dtype) -> None:
     start = {"w": torch.ones(2, dtype=precision)}
-    found, _ = FedAvg().aggregate(start, {}, [Update("a", {"w": torch.ones(2, dtype=precision)}, 1, 1, 0.0)], 1)
+    found, _ = FedAvg().aggregate(start, {}, [make_update("a", {"w": torch.ones(2, dtype=precision)})], 1)
     assert found["w"].dtype == precision
 
 
@@ -114,14 +115,14 @@ def test_updates_are_used_one_by_one_and_never_held() -> None:
     assert tensors_digest(streamed) == tensors_digest(averaged(FedAvg(), *many))
 
 
-def test_a_round_without_an_update_is_a_fault_of_the_world() -> None:
-    with pytest.raises(WorldError, match="no client sent an update in this round"):
+def test_a_round_without_an_update_is_an_environment_failure() -> None:
+    with pytest.raises(EnvironmentFailure, match="no client sent an update in this round"):
         averaged(FedAvg())
 
 
-def test_the_server_keeps_nothing_between_rounds() -> None:
+def test_the_server_has_no_state_between_rounds() -> None:
     assert FedAvg().aggregate(START, {}, TWO, 2)[1] == {}
-    assert FedAvg().sent({}) == {}
+    assert FedAvg().broadcast({}) == {}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_the_server_keeps_nothing_between_rounds() -> None:
         ({"stp": 1}, "unknown option of algorithm fedavg 'stp': did you mean 'step'"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused(options: dict[str, object], complaint: str) -> None:
+def test_an_invalid_option_is_refused(options: dict[str, object], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         make_algorithm("fedavg", options)
 

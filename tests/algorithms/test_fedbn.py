@@ -1,4 +1,4 @@
-"""Under FedBN batch norm stays at its client, and the delivered classifier has the statistics of all rows together."""
+"""Under FedBN batch norm stays at its client, and the delivered classifier has the pooled statistics of all rows."""
 
 from __future__ import annotations
 
@@ -13,77 +13,79 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from fedul.algorithms.base import Update, Weights
+from fedul._utils.files import tensors_digest
 from fedul.algorithms.fedavg import FedAvg
 from fedul.algorithms.fedbn import FedBN, batch_norms
 from fedul.config import TrainConfig
-from fedul.files import tensors_digest
-from fedul.methods.base import Predict, Step
+from fedul.core import Update, Weights
 from fedul.methods.fedul import FedUL
+from fedul.methods.task import Predict, Step
 from fedul.models.weights import weights_of
 
+from ..factories import make_update, random_federation, seeded_network
+from ..runs import copy_weights
 from ..worlds import repeatable, seeds
-from .federations import Training, network, table_federation
+from .rounds import Training
 
-NORM = {"1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked"}
+NORM = {"2.weight", "2.bias", "2.running_mean", "2.running_var", "2.num_batches_tracked"}
 
 
 def with_batch_norm() -> nn.Module:
-    return network(nn.BatchNorm1d(5).double())
+    return seeded_network((2,), 3, nn.BatchNorm1d(6))
 
 
 @dataclass(frozen=True)
-class Watched(FedUL):
-    """FedUL that writes down the weights that every step starts from."""
+class FedULWithRecord(FedUL):
+    """FedUL that records the weights at the start of every step."""
 
-    seen: list[Weights] = field(default_factory=list)
+    starts: list[Weights] = field(default_factory=list)
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         assert isinstance(predict, nn.Module)
-        self.seen.append({name: tensor.clone() for name, tensor in weights_of(predict).items()})
+        self.starts.append(copy_weights(predict))
         return super().loss(predict, step)
 
 
-def watched() -> Training:
+def recorded() -> Training:
     config = TrainConfig(batch_size="all", learning_rate=0.05)
-    return Training(table_federation(), FedBN(), with_batch_norm(), config, Watched())
+    return Training(random_federation(), FedBN(), with_batch_norm(), config, FedULWithRecord())
 
 
 def start_of(training: Training, name: str) -> Weights:
     """The weights that a client starts its round from."""
-    assert isinstance(training.method, Watched)
-    training.method.seen.clear()
+    assert isinstance(training.method, FedULWithRecord)
+    training.method.starts.clear()
     training.round([name])
-    return training.method.seen[0]
+    return training.method.starts[0]
 
 
 def part(weights: Weights, names: set[str]) -> str:
     return tensors_digest({name: weights[name] for name in names})
 
 
-def test_a_client_that_takes_part_again_starts_with_the_batch_norm_it_kept_and_the_rest_of_the_global_model() -> None:
-    training = watched().rounds(2)
-    kept = {name: tensor.clone() for name, tensor in training.kept("c0").items()}
+def test_a_client_starts_with_its_batch_norm_and_the_rest_of_the_global_model() -> None:
+    training = recorded().rounds(2)
+    state = {name: tensor.clone() for name, tensor in training.client_state("c0").items()}
     training.round(["c1", "c2"])
     sent = training.weights
     start = start_of(training, "c0")
-    assert part(start, NORM) == tensors_digest(kept)
+    assert part(start, NORM) == tensors_digest(state)
     assert part(start, NORM) != part(sent, NORM)
     assert part(start, set(sent) - NORM) == part(sent, set(sent) - NORM)
 
 
-def test_what_a_client_keeps_is_the_batch_norm_it_ended_with() -> None:
-    training = watched()
+def test_the_state_of_a_client_is_its_batch_norm_after_training() -> None:
+    training = recorded()
     training.round(["c0"])
     live = {name: tensor for name, tensor in weights_of(training.module).items() if name in NORM}
-    kept = tensors_digest(training.kept("c0"))
-    assert kept == tensors_digest(live)
+    state = tensors_digest(training.client_state("c0"))
+    assert state == tensors_digest(live)
     training.round(["c1"])
-    assert tensors_digest(training.kept("c0")) == kept != tensors_digest(training.kept("c1"))
+    assert tensors_digest(training.client_state("c0")) == state != tensors_digest(training.client_state("c1"))
 
 
 def test_a_client_that_is_new_starts_with_the_global_model() -> None:
-    training = watched()
+    training = recorded()
     training.round(["c0"]).round(["c1"])
     sent = training.weights
     assert tensors_digest(start_of(training, "c2")) == tensors_digest(sent)
@@ -91,13 +93,13 @@ def test_a_client_that_is_new_starts_with_the_global_model() -> None:
 
 def test_weights_outside_batch_norm_follow_fedavg() -> None:
     one, other = (
-        Training(table_federation(), algorithm, with_batch_norm(), TrainConfig(batch_size=8)).round().weights
+        Training(random_federation(), algorithm, with_batch_norm(), TrainConfig(batch_size=8)).round().weights
         for algorithm in (FedBN(), FedAvg())
     )
-    rest = set(one) - {"1.running_var"}
+    rest = set(one) - {"2.running_var"}
     assert_close({name: one[name] for name in rest}, {name: other[name] for name in rest}, rtol=0, atol=1e-12)
-    assert bool((one["1.running_var"] >= other["1.running_var"]).all())
-    assert bool((one["1.running_var"] > other["1.running_var"]).any())
+    assert bool((one["2.running_var"] >= other["2.running_var"]).all())
+    assert bool((one["2.running_var"] > other["2.running_var"]).any())
 
 
 def statistics(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,7 +114,7 @@ def update_to(start: Weights, name: str, rows: Tensor, prefix: str = "norm.") ->
         f"{prefix}running_var": variance - start[f"{prefix}running_var"],
     }
     delta = {"w": torch.full((2,), float(len(name))).double()}
-    return Update(name, delta, len(rows), 1, 0.0, buffers)
+    return make_update(name, delta, rows=len(rows), buffers=buffers)
 
 
 def random_statistics(generator: np.random.Generator, prefix: str = "norm.") -> Weights:
@@ -163,7 +165,7 @@ def test_by_rows_statistics_are_pooled_to_those_of_all_rows_of_any_clients(
 def test_clients_that_differ_only_in_their_mean_are_pooled_to_a_wider_distribution() -> None:
     start = {"norm.running_mean": torch.zeros(1).double(), "norm.running_var": torch.ones(1).double()}
     updates = [
-        Update(name, {}, 1, 1, 0.0, {"norm.running_mean": torch.tensor([shift]).double()})
+        make_update(name, buffers={"norm.running_mean": torch.tensor([shift]).double()})
         for name, shift in (("a", -3.0), ("b", 3.0))
     ]
     found, _ = FedBN().aggregate(start, {}, updates, 2)
@@ -175,7 +177,7 @@ def test_clients_that_differ_only_in_their_mean_are_pooled_to_a_wider_distributi
 def test_a_client_whose_statistics_did_not_change_counts_with_those_of_the_global_model() -> None:
     start = {"norm.running_mean": torch.tensor([1.0]).double(), "norm.running_var": torch.tensor([2.0]).double()}
     away = {"norm.running_mean": torch.tensor([4.0]).double(), "norm.running_var": torch.tensor([6.0]).double()}
-    updates = [Update("a", {}, 1, 1, 0.0), Update("b", {}, 1, 1, 0.0, away)]
+    updates = [make_update("a"), make_update("b", buffers=away)]
     found, _ = FedBN().aggregate(start, {}, updates, 2)
     mean = (1 + 5) / 2
     expected = ((2 + 1**2) + (8 + 5**2)) / 2 - mean**2
@@ -185,7 +187,7 @@ def test_a_client_whose_statistics_did_not_change_counts_with_those_of_the_globa
 @pytest.mark.parametrize("shift", [0.0, 1e3])
 def test_pooled_variances_of_single_precision_are_no_less_exact_for_large_means(shift: float) -> None:
     start = {"norm.running_mean": torch.full((1,), shift), "norm.running_var": torch.ones(1)}
-    updates = [Update(name, {}, 1, 1, 0.0, {"norm.running_var": torch.tensor([0.5])}) for name in "ab"]
+    updates = [make_update(name, buffers={"norm.running_var": torch.tensor([0.5])}) for name in "ab"]
     found, _ = FedBN().aggregate(start, {}, updates, 2)
     assert found["norm.running_var"].dtype == torch.float32
     assert_allclose(found["norm.running_var"], [1.5], rtol=1e-5)

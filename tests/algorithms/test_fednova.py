@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from fedul.algorithms.base import Algorithm, plain_steps
+from fedul.algorithms.base import Algorithm, effective_steps
 from fedul.algorithms.fedavg import FedAvg
 from fedul.algorithms.fednova import FedNova
 
 from ..worlds import repeatable, seeds
-from .federations import Bowl, descent, optimum, point
+from .quadratics import Bowl, descent, optimum, point
 
 
 def steps_by_brute_force(momentum: float, steps: int, rate: float = 0.1) -> float:
-    """How far unit gradients take torch's own SGD, in units of its step size."""
+    """Return the distance that unit gradients move torch's SGD, in units of its step size."""
     w = torch.zeros(1, dtype=torch.float64, requires_grad=True)
     sgd = torch.optim.SGD([w], lr=rate, momentum=momentum)
     for _ in range(steps):
@@ -29,13 +29,13 @@ def steps_by_brute_force(momentum: float, steps: int, rate: float = 0.1) -> floa
 
 @repeatable
 @given(st.floats(0, 0.999), st.integers(1, 60))
-def test_plain_steps_are_the_distance_that_unit_gradients_go(momentum: float, steps: int) -> None:
-    assert plain_steps("sgd", momentum, steps) == pytest.approx(steps_by_brute_force(momentum, steps), rel=1e-9)
+def test_effective_steps_are_the_distance_covered_by_unit_gradients(momentum: float, steps: int) -> None:
+    assert effective_steps("sgd", momentum, steps) == pytest.approx(steps_by_brute_force(momentum, steps), rel=1e-9)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_of_adam_the_steps_themselves_are_counted(momentum: float) -> None:
-    assert plain_steps("adam", momentum, 7) == 7
+    assert effective_steps("adam", momentum, 7) == 7
 
 
 @settings(repeatable, max_examples=20)
@@ -45,7 +45,7 @@ def test_of_adam_the_steps_themselves_are_counted(momentum: float) -> None:
     st.sampled_from([0.0, 0.5, 0.9]),
     st.sampled_from(["uniform", "rows"]),
 )
-def test_under_constant_gradients_the_model_moves_along_their_mean_whoever_took_how_many_steps(
+def test_under_constant_gradients_the_model_moves_along_their_mean_whatever_the_numbers_of_steps(
     seed: int, steps: list[int], momentum: float, weighting: str
 ) -> None:
     generator = np.random.default_rng(seed)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from fedul.algorithms import make_algorithm
-from fedul.priors import Matrix
+from fedul.core import Matrix
 
 from ..worlds import repeatable, seeds
-from .federations import Bowl, balance, bowls_of, descent, optimum, point
+from .quadratics import Bowl, balance, descent, optimum, point, random_bowls
 
 UNEQUAL = (1, 4)
 SCALARS = {"few": Bowl(2 * np.eye(1), np.array([2.0]), 1), "many": Bowl(3 * np.eye(1), np.array([-1.0]), 4)}
@@ -51,7 +51,7 @@ def largest(values: Matrix) -> float:
 
 
 def errors_as_the_rate_falls(name: str, target: Matrix, **options: Any) -> list[float]:
-    """How far from the target training ends that starts there, at a local rate and at a tenth of it."""
+    """Return the distances from the target at which training from it ends, at a local rate and at a tenth of it."""
     rates = (0.05, 0.005)
     return [largest(end_of(name, SCALARS, rate, round(0.7 / rate), target, **options) - target) for rate in rates]
 
@@ -62,7 +62,7 @@ few = settings(repeatable, max_examples=15)
 @few
 @given(seeds, st.lists(st.integers(1, 5), min_size=1, max_size=4), st.floats(0.01, 0.3))
 def test_a_round_of_fedavg_is_the_mean_of_the_clients_closed_forms(seed: int, steps: list[int], rate: float) -> None:
-    bowls, start = bowls_of(seed, steps), np.random.default_rng(seed).normal(size=3)
+    bowls, start = random_bowls(seed, steps), np.random.default_rng(seed).normal(size=3)
     moves = [pull(bowl, rate) @ (bowl.centre - start) for bowl in bowls.values()]
     assert_allclose(end_of("fedavg", bowls, rate, 1, start), start + np.mean(moves, axis=0), atol=1e-12)
 
@@ -75,7 +75,7 @@ def test_with_unequal_steps_fedavg_ends_at_its_closed_form_and_not_at_the_optimu
 
 @some_bowls
 def test_fedavg_ends_at_its_closed_form_whatever_the_curvatures(seed: int, steps: tuple[int, ...]) -> None:
-    bowls = bowls_of(seed, steps)
+    bowls = random_bowls(seed, steps)
     assert_allclose(end_of("fedavg", bowls, RATE, 60), balance(pulls(bowls, RATE), bowls), atol=1e-7)
 
 
@@ -93,7 +93,7 @@ def test_with_small_steps_fedavg_minimises_the_objectives_weighted_by_the_number
 
 @some_bowls
 def test_fednova_ends_at_its_closed_form(seed: int, steps: tuple[int, ...]) -> None:
-    bowls = bowls_of(seed, steps)
+    bowls = random_bowls(seed, steps)
     assert_allclose(end_of("fednova", bowls, RATE, 60), balance(pulls(bowls, RATE, per_step=True), bowls), atol=1e-7)
 
 
@@ -111,7 +111,7 @@ def test_fednova_by_rows_goes_to_the_optimum_with_these_shares() -> None:
 
 @some_bowls
 def test_scaffold_ends_at_the_optimum_whatever_the_curvatures_and_steps(seed: int, steps: tuple[int, ...]) -> None:
-    bowls = bowls_of(seed, steps)
+    bowls = random_bowls(seed, steps)
     assert_allclose(end_of("scaffold", bowls, 0.2, 120), optimum(bowls), atol=1e-8)
 
 
@@ -124,14 +124,14 @@ def test_scaffold_ends_at_the_optimum_where_fedavg_does_not() -> None:
 def test_a_round_of_fedprox_is_the_mean_of_the_clients_closed_forms(
     seed: int, steps: list[int], rate: float, mu: float
 ) -> None:
-    bowls, start = bowls_of(seed, steps), np.random.default_rng(seed).normal(size=3)
+    bowls, start = random_bowls(seed, steps), np.random.default_rng(seed).normal(size=3)
     moves = [pull(bowl, rate, mu) @ (bowl.centre - start) for bowl in bowls.values()]
     assert_allclose(end_of("fedprox", bowls, rate, 1, start, mu=mu), start + np.mean(moves, axis=0), atol=1e-12)
 
 
 @pytest.mark.parametrize("mu", [0.1, 2.0])
 def test_fedprox_ends_at_its_closed_form(mu: float) -> None:
-    bowls = bowls_of(0, UNEQUAL)
+    bowls = random_bowls(0, UNEQUAL)
     assert_allclose(end_of("fedprox", bowls, RATE, 70, mu=mu), balance(pulls(bowls, RATE, mu=mu), bowls), atol=1e-7)
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from fedul.algorithms.base import Weights
-from fedul.files import tensors_digest
-from fedul.rounds import running_mean
+from fedul._utils.files import tensors_digest
+from fedul.core import Weights
+from fedul.training.state import running_mean
 
 from ..worlds import repeatable, seeds
 
@@ -52,7 +52,7 @@ def mask() -> Tensor:
     return torch.tensor([0.0, float("-inf"), float("inf")])
 
 
-def test_infinities_of_a_constant_buffer_survive() -> None:
+def test_infinities_of_a_constant_buffer_are_kept() -> None:
     rounds = [{"mask": mask(), "w": torch.tensor([float(n)])} for n in range(4)]
     found = mean_over(rounds, 0.8)
     assert torch.equal(found["mask"], mask())

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from fedul._utils.files import tensors_digest
 from fedul.algorithms import make_algorithm
-from fedul.algorithms.base import Update, Weights
+from fedul.core import Matrix, Update, Weights
 from fedul.errors import InputError
-from fedul.files import tensors_digest
-from fedul.priors import Matrix
 
+from ..factories import make_update, random_updates, random_weights
 from ..worlds import repeatable, seeds
-from .federations import combined, random_start, random_updates
+from .rounds import aggregate_rounds
 
 
 def mean_update(updates: list[Update], name: str, weighting: str) -> Matrix:
@@ -93,12 +93,12 @@ def test_some_rounds_are_those_of_the_paper(
     tau: float,
 ) -> None:
     generator = np.random.default_rng(seed)
-    start = random_start(generator)
+    start = random_weights(generator)
     rounds = [random_updates(generator, start, clients) for _ in range(count)]
     options: dict[str, Any] = {"step": step, "momentum": momentum}
     if name in ADAPTIVE:
         options |= {"memory": memory, "tau": tau}
-    found = combined(make_algorithm(name, {**options, "weighting": weighting}), rounds, start)
+    found = aggregate_rounds(make_algorithm(name, {**options, "weighting": weighting}), rounds, start)
     for part in ("a", "b"):
         means = [mean_update(updates, part, weighting) for updates in rounds]
         expected = BY_HAND[name](start[part].numpy(), means, **options)
@@ -117,10 +117,10 @@ def test_buffers_are_averaged_and_untouched_by_the_servers_steps(
     seed: int, name: str, clients: int, step: float
 ) -> None:
     generator = np.random.default_rng(seed)
-    start = random_start(generator)
+    start = random_weights(generator)
     rounds = [random_updates(generator, start, clients) for _ in range(3)]
     found, expected = (
-        combined(make_algorithm(*which), rounds, start) for which in ((name, {"step": step}), ("fedavg", {}))
+        aggregate_rounds(make_algorithm(*which), rounds, start) for which in ((name, {"step": step}), ("fedavg", {}))
     )
     for part in ("level", "count"):
         assert found[part].dtype == start[part].dtype
@@ -128,9 +128,9 @@ def test_buffers_are_averaged_and_untouched_by_the_servers_steps(
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_nothing_that_was_given_is_changed_and_nothing_of_it_is_kept(name: str) -> None:
+def test_arguments_are_neither_changed_nor_kept(name: str) -> None:
     generator = np.random.default_rng(0)
-    start = random_start(generator)
+    start = random_weights(generator)
     one, two = (random_updates(generator, start, 2) for _ in range(2))
     algorithm = make_algorithm(name, {})
     weights, state = algorithm.aggregate(start, {}, one, 2)
@@ -146,7 +146,7 @@ def test_nothing_that_was_given_is_changed_and_nothing_of_it_is_kept(name: str) 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_single_precision_is_kept(name: str) -> None:
     start: Weights = {"w": torch.ones(3)}
-    update = Update("a", {"w": torch.ones(3)}, 1, 1, 0.0)
+    update = make_update("a", {"w": torch.ones(3)})
     weights, state = make_algorithm(name, {}).aggregate(start, {}, [update], 1)
     assert {tensor.dtype for tensor in (*weights.values(), *state.values())} == {torch.float32}
 
@@ -160,6 +160,6 @@ def test_single_precision_is_kept(name: str) -> None:
         ("fedadam", {"beta": 1}, "unknown option of algorithm fedadam 'beta'"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused(name: str, options: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_option_is_refused(name: str, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         make_algorithm(name, options)

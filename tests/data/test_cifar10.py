@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedul.data import found, read
+from fedul.data import find_source, read_source
 from fedul.errors import InputError
 
 BATCHES = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_batches_are_read_in_order_channel_by_channel(folder: Path) -> None:
-    data = read("cifar10", str(folder))
+    data = read_source("cifar10", str(folder))
     assert data.train_inputs.dtype == torch.uint8
     assert data.train_inputs.shape == (20, 3, 32, 32)
     assert data.test_inputs.shape == (4, 3, 32, 32)
@@ -44,31 +44,31 @@ def test_batches_are_read_in_order_channel_by_channel(folder: Path) -> None:
 @pytest.mark.parametrize("levels", [0, 1, 2])
 def test_the_batches_are_found_in_the_data_folder_or_up_to_two_folders_below_it(folder: Path, levels: int) -> None:
     data_dir = [folder, *folder.parents][levels]
-    assert found("cifar10", str(data_dir)) == folder
+    assert find_source("cifar10", str(data_dir)) == folder
 
 
 def test_batches_directly_in_a_folder_named_after_the_data_set_are_found(folder: Path) -> None:
     moved = folder.rename(folder.parent.parent / "batches")
     folder.parent.rmdir()
     moved.rename(folder.parent)
-    assert found("cifar10", str(folder.parent.parent)) == folder.parent
+    assert find_source("cifar10", str(folder.parent.parent)) == folder.parent
 
 
 def test_class_names_are_built_in_where_the_published_list_is_missing(folder: Path) -> None:
-    assert list(read("cifar10", str(folder)).classes) == CLASSES
+    assert list(read_source("cifar10", str(folder)).classes) == CLASSES
 
 
 def test_class_names_come_from_the_published_list_where_it_is_there(folder: Path) -> None:
     names = [name.upper() for name in CLASSES]
     (folder / "batches.meta.txt").write_text("\n".join(names) + "\n\n")
-    assert list(read("cifar10", str(folder)).classes) == names
+    assert list(read_source("cifar10", str(folder)).classes) == names
 
 
 @pytest.mark.parametrize("content", [b"", b"cat\ndog\n", b"cat\n" * 10, b"\xff\xfe"])
 def test_a_damaged_list_of_class_names_is_refused(folder: Path, content: bytes) -> None:
     (folder / "batches.meta.txt").write_bytes(content)
     with pytest.raises(InputError, match="expected 10 different class names") as caught:
-        read("cifar10", str(folder))
+        read_source("cifar10", str(folder))
     assert FETCH_AGAIN in str(caught.value)
 
 
@@ -77,7 +77,7 @@ def test_a_batch_that_is_not_whole_is_refused_by_name_with_a_remedy(folder: Path
     path = folder / "data_batch_3.bin"
     path.write_bytes(bytes(size))
     with pytest.raises(InputError) as caught:
-        read("cifar10", str(folder))
+        read_source("cifar10", str(folder))
     assert str(caught.value).startswith(f"{path}: {size:,} bytes")
     assert FETCH_AGAIN in str(caught.value)
 
@@ -85,7 +85,7 @@ def test_a_batch_that_is_not_whole_is_refused_by_name_with_a_remedy(folder: Path
 def test_a_batch_that_is_cut_between_two_records_is_refused(folder: Path) -> None:
     (folder / "data_batch_3.bin").write_bytes(records(2)[:3].tobytes())
     with pytest.raises(InputError, match=r"data_batch_3.bin: 3 records where test_batch.bin has 4"):
-        read("cifar10", str(folder))
+        read_source("cifar10", str(folder))
 
 
 def test_a_label_beyond_nine_is_refused(folder: Path) -> None:
@@ -93,11 +93,11 @@ def test_a_label_beyond_nine_is_refused(folder: Path) -> None:
     batch[2, 0] = 10
     (folder / "test_batch.bin").write_bytes(batch.tobytes())
     with pytest.raises(InputError, match=r"test_batch.bin: labels must be in 0..9, found 10"):
-        read("cifar10", str(folder))
+        read_source("cifar10", str(folder))
 
 
 def test_a_missing_batch_is_named(folder: Path) -> None:
     (folder / "data_batch_5.bin").unlink()
-    assert found("cifar10", str(folder)) is None
+    assert find_source("cifar10", str(folder)) is None
     with pytest.raises(InputError, match=r"cifar10 is incomplete: .* lacks data_batch_5.bin"):
-        read("cifar10", str(folder))
+        read_source("cifar10", str(folder))

@@ -12,7 +12,7 @@ from fedul.data.dicom import Window, hounsfield, windowed
 from fedul.data.rsna import WINDOWS
 from fedul.errors import InputError
 
-from .slices import write_slice
+from ..data_files import write_slice
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def test_a_cut_file_is_refused_by_name(path: Path, kept: float) -> None:
     path.write_bytes(content[: int(kept * len(content))])
     with pytest.raises(InputError) as caught:
         hounsfield(path)
-    assert str(caught.value).startswith(f"{path}: not a whole DICOM image of a CT (")
-    assert str(caught.value).endswith("get a whole copy of it.")
+    assert str(caught.value).startswith(f"{path}: not a complete DICOM image of a CT (")
+    assert str(caught.value).endswith("get a complete copy of it.")
     assert "\n" not in str(caught.value)
 
 
@@ -98,14 +98,14 @@ def test_a_file_without_a_field_that_is_needed_is_refused_by_name(path: Path, fi
     dicom = dcmread(path)
     del dicom[field]
     dicom.save_as(path)
-    with pytest.raises(InputError, match=r"ID_abc.dcm: not a whole DICOM image of a CT \(") as caught:
+    with pytest.raises(InputError, match=r"ID_abc.dcm: not a complete DICOM image of a CT \(") as caught:
         hounsfield(path)
     assert field in str(caught.value).replace(" ", "")
 
 
 def test_a_file_that_is_no_dicom_is_refused_by_name(path: Path) -> None:
     path.write_text("ID,Label\n" * 100)
-    with pytest.raises(InputError, match=r"ID_abc.dcm: not a whole DICOM image"):
+    with pytest.raises(InputError, match=r"ID_abc.dcm: not a complete DICOM image"):
         hounsfield(path)
 
 

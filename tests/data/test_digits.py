@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedul.data import SOURCES, found, read
+from fedul.data import SOURCES, find_source, read_source
 from fedul.errors import InputError
 
 
 def test_digits_are_split_by_writer_as_published() -> None:
-    digits = read("digits")
+    digits = read_source("digits")
     assert digits.train_inputs.shape == (3823, 1, 8, 8)
     assert digits.test_inputs.shape == (1797, 1, 8, 8)
     assert np.bincount(digits.train_labels).tolist() == [376, 389, 380, 389, 387, 376, 377, 387, 380, 382]
@@ -20,18 +20,18 @@ def test_digits_are_split_by_writer_as_published() -> None:
 
 
 def test_digits_are_stored_as_bytes_and_seen_in_the_unit_interval() -> None:
-    digits = read("digits")
+    digits = read_source("digits")
     assert digits.train_inputs.dtype == torch.uint8
     seen = digits.scaling(digits.train_inputs)
     assert (seen.min().item(), seen.max().item()) == (0, 1)
 
 
 def test_digits_are_named_by_what_they_show() -> None:
-    assert list(read("digits").classes) == list("0123456789")
+    assert list(read_source("digits").classes) == list("0123456789")
 
 
 def test_digits_are_found_whatever_the_data_folder() -> None:
-    path = found("digits", "no/such/folder")
+    path = find_source("digits", "no/such/folder")
     assert path is not None
     assert path.is_file()
 
@@ -50,22 +50,22 @@ def test_only_digits_come_with_the_package() -> None:
 
 
 def test_the_listed_numbers_are_those_of_the_digits() -> None:
-    digits, source = read("digits"), SOURCES["digits"]
+    digits, source = read_source("digits"), SOURCES["digits"]
     assert (len(digits.train_labels), len(digits.test_labels)) == (source.train_rows, source.test_rows)
     assert len(digits.classes) == source.classes
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(InputError, match="unknown data set 'digts': did you mean 'digits'"):
-        read("digts")
+        read_source("digts")
     with pytest.raises(InputError, match="unknown data set"):
-        found("digts")
+        find_source("digts")
 
 
 def test_listing_the_data_sets_loads_neither_torch_nor_numpy() -> None:
     program = (
         "import sys, fedul.data, fedul.data.fetch\n"
-        "[fedul.data.found(name, 'no/such/folder') for name in fedul.data.SOURCES]\n"
+        "[fedul.data.find_source(name, 'no/such/folder') for name in fedul.data.SOURCES]\n"
         "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

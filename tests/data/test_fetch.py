@@ -7,7 +7,7 @@ import os
 import socket
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul.data import found, read
+from fedul.data import find_source, read_source
 from fedul.data.fetch import REMOTES, Remote, download, fetch
-from fedul.errors import InputError, WorldError
+from fedul.errors import EnvironmentFailure, InputError
+
+from ..places import real_data
 
 
 @dataclass
@@ -132,13 +134,13 @@ def served_archive(site: Site, archive: bytes, members: dict[str, range]) -> Rem
 
 def test_fetched_files_load(site: Site, target: Path) -> None:
     folder = download(small_mnist(site), target / "mnist")
-    assert folder == found("mnist", str(target))
-    assert read("mnist", str(target)).train_labels.tolist() == [0, 1, 2]
+    assert folder == find_source("mnist", str(target))
+    assert read_source("mnist", str(target)).train_labels.tolist() == [0, 1, 2]
 
 
 def test_a_fetched_archive_is_unpacked_and_loads(site: Site, target: Path) -> None:
     download(small_cifar(site), target / "cifar10")
-    assert read("cifar10", str(target)).train_labels.tolist() == [0, 1, 2, 3, 4]
+    assert read_source("cifar10", str(target)).train_labels.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_of_an_archive_only_the_wanted_files_are_kept(site: Site, target: Path) -> None:
@@ -147,9 +149,23 @@ def test_of_an_archive_only_the_wanted_files_are_kept(site: Site, target: Path) 
     assert everything_below(target) == ["cifar-10-batches-bin", *sorted(remote.members)]
 
 
-def test_fetched_files_can_be_read_by_others(site: Site, target: Path) -> None:
-    folder = download(small_mnist(site), target)
-    assert all(path.stat().st_mode & 0o044 for path in folder.iterdir())
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("usual_umask")
+@pytest.mark.parametrize(("remote", "count"), [(small_mnist, 4), (small_cifar, 6)])
+def test_fetched_files_can_be_read_by_others(
+    site: Site, target: Path, remote: Callable[[Site], Remote], count: int
+) -> None:
+    folder = download(remote(site), target)
+    below = [folder, *folder.rglob("*")]
+    files = [path for path in below if path.is_file()]
+    assert [path.stat().st_mode & 0o777 for path in files] == [0o644] * count
+    assert {path.stat().st_mode & 0o777 for path in below if path.is_dir()} == {0o755}
 
 
 def test_a_file_that_is_right_keeps_its_permissions(site: Site, target: Path) -> None:
@@ -178,7 +194,7 @@ def test_only_a_file_that_is_missing_or_damaged_is_fetched_again(site: Site, tar
     site.asked.clear()
     download(remote, target)
     assert sorted(site.asked) == ["/t10k-labels-idx1-ubyte.gz", "/train-images-idx3-ubyte.gz"]
-    assert len(read("mnist", str(target)).train_labels) == 3
+    assert len(read_source("mnist", str(target)).train_labels) == 3
 
 
 def test_an_unpacked_file_of_the_wrong_size_is_fetched_again(site: Site, target: Path) -> None:
@@ -186,14 +202,14 @@ def test_an_unpacked_file_of_the_wrong_size_is_fetched_again(site: Site, target:
     download(remote, target)
     (target / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(b"cut")
     download(remote, target)
-    assert read("cifar10", str(target)).test_labels.tolist() == [5]
+    assert read_source("cifar10", str(target)).test_labels.tolist() == [5]
 
 
 def test_a_corrupted_download_is_refused_and_nothing_is_left(site: Site, target: Path) -> None:
     remote = small_mnist(site)
     for path in site.folder.iterdir():
         path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(WorldError, match="its checksum is not that of the published mnist"):
+    with pytest.raises(EnvironmentFailure, match="its checksum is not that of the published mnist"):
         download(remote, target / "mnist")
     assert not target.exists()
 
@@ -201,7 +217,7 @@ def test_a_corrupted_download_is_refused_and_nothing_is_left(site: Site, target:
 def test_a_corrupted_archive_is_refused_and_nothing_is_left(site: Site, target: Path) -> None:
     remote = small_cifar(site)
     (site.folder / "cifar.tar.gz").write_bytes(b"other")
-    with pytest.raises(WorldError, match="checksum"):
+    with pytest.raises(EnvironmentFailure, match="checksum"):
         download(remote, target / "cifar10")
     assert not target.exists()
 
@@ -209,7 +225,7 @@ def test_a_corrupted_archive_is_refused_and_nothing_is_left(site: Site, target: 
 def test_files_that_arrived_whole_are_kept_when_a_later_one_fails(site: Site, target: Path) -> None:
     remote = small_mnist(site)
     (site.folder / "t10k-images-idx3-ubyte.gz").write_bytes(b"other")
-    with pytest.raises(WorldError):
+    with pytest.raises(EnvironmentFailure):
         download(remote, target)
     assert everything_below(target) == ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"]
 
@@ -219,7 +235,7 @@ def test_a_failed_fetch_leaves_what_was_there_before(site: Site, target: Path) -
     target.mkdir()
     (target / "train-images-idx3-ubyte.gz").write_bytes(b"mine")
     (site.folder / "train-images-idx3-ubyte.gz").write_bytes(b"other")
-    with pytest.raises(WorldError):
+    with pytest.raises(EnvironmentFailure):
         download(remote, target)
     assert (target / "train-images-idx3-ubyte.gz").read_bytes() == b"mine"
     assert everything_below(target) == ["train-images-idx3-ubyte.gz"]
@@ -228,7 +244,7 @@ def test_a_failed_fetch_leaves_what_was_there_before(site: Site, target: Path) -
 def test_a_file_that_the_server_does_not_have_is_a_world_error(site: Site, target: Path) -> None:
     remote = small_mnist(site)
     (site.folder / "train-images-idx3-ubyte.gz").unlink()
-    with pytest.raises(WorldError, match="the server answered 404"):
+    with pytest.raises(EnvironmentFailure, match="the server answered 404"):
         download(remote, target)
     assert not target.exists()
 
@@ -238,7 +254,7 @@ def test_a_server_that_is_down_is_a_world_error_in_one_sentence(
     name: str, target: Path, silent_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with pytest.raises(WorldError, match=f"could not fetch {silent_address}/.*: no connection") as caught:
+    with pytest.raises(EnvironmentFailure, match=f"could not fetch {silent_address}/.*: no connection") as caught:
         fetch(name, str(target), mirror=silent_address)
     assert "\n" not in str(caught.value)
     assert not target.exists()
@@ -265,28 +281,28 @@ def test_a_member_that_is_not_a_plain_file_is_refused(site: Site, target: Path, 
         member.type, member.linkname = kind, str(target.parent / "secret")
         tar.addfile(member)
     remote = served_archive(site, stream.getvalue(), {"cifar-10-batches-bin/test_batch.bin": range(10)})
-    with pytest.raises(WorldError, match=r"lacks cifar-10-batches-bin/test_batch.bin"):
+    with pytest.raises(EnvironmentFailure, match=r"lacks cifar-10-batches-bin/test_batch.bin"):
         download(remote, target / "cifar10")
     assert not target.exists()
 
 
 def test_an_archive_that_lacks_a_file_is_refused_and_nothing_is_left(site: Site, target: Path) -> None:
     remote = small_cifar(site, without="data_batch_4.bin")
-    with pytest.raises(WorldError, match=r"lacks cifar-10-batches-bin/data_batch_4.bin"):
+    with pytest.raises(EnvironmentFailure, match=r"lacks cifar-10-batches-bin/data_batch_4.bin"):
         download(remote, target / "cifar10")
     assert not target.exists()
 
 
 def test_a_member_of_another_size_is_refused(site: Site, target: Path) -> None:
     remote = small_cifar(site, {"cifar-10-batches-bin/data_batch_4.bin": bytes(99)}, without="data_batch_4.bin")
-    with pytest.raises(WorldError, match=r"lacks cifar-10-batches-bin/data_batch_4.bin"):
+    with pytest.raises(EnvironmentFailure, match=r"lacks cifar-10-batches-bin/data_batch_4.bin"):
         download(remote, target / "cifar10")
 
 
 @pytest.mark.parametrize("archive", [b"no archive", b"", gzip.compress(b"no archive" * 100, mtime=0)])
 def test_what_is_no_archive_is_a_world_error_and_nothing_is_left(site: Site, target: Path, archive: bytes) -> None:
     remote = served_archive(site, archive, {"cifar-10-batches-bin/test_batch.bin": range(10)})
-    with pytest.raises(WorldError, match="cannot be unpacked"):
+    with pytest.raises(EnvironmentFailure, match="cannot be unpacked"):
         download(remote, target / "cifar10")
     assert not target.exists()
 
@@ -295,7 +311,7 @@ def test_an_archive_that_breaks_off_is_a_world_error_and_nothing_is_left(site: S
     members = dict(small_cifar(site).members)
     archive = (site.folder / "cifar.tar.gz").read_bytes()
     remote = served_archive(site, archive[:-40], members)
-    with pytest.raises(WorldError, match="cannot be unpacked"):
+    with pytest.raises(EnvironmentFailure, match="cannot be unpacked"):
         download(remote, target / "cifar10")
     assert not target.exists()
 
@@ -303,12 +319,12 @@ def test_an_archive_that_breaks_off_is_a_world_error_and_nothing_is_left(site: S
 def test_a_connection_that_breaks_off_is_a_world_error_and_nothing_is_left(site: Site, target: Path) -> None:
     remote = small_mnist(site)
     site.sends_at_most = 20
-    with pytest.raises(WorldError, match="the connection broke off"):
+    with pytest.raises(EnvironmentFailure, match="the connection broke off"):
         download(remote, target / "mnist")
     assert not target.exists()
 
 
-def test_progress_is_told_of_every_file_and_ends_full(site: Site, target: Path) -> None:
+def test_progress_is_reported_for_every_file_and_ends_complete(site: Site, target: Path) -> None:
     bar, remote = Bar(), small_mnist(site)
     download(remote, target, progress=bar)
     assert bar.closed == 4
@@ -321,7 +337,7 @@ def test_a_mirror_stands_in_for_the_published_address(site: Site, target: Path, 
     for path in site.folder.glob("*.gz"):
         path.rename(site.folder / "copy" / path.name)
     download(remote, target, mirror=f"{site.address}/copy/")
-    assert found("mnist", str(target)) == target
+    assert find_source("mnist", str(target)) == target
 
 
 @pytest.mark.parametrize(
@@ -335,19 +351,19 @@ def test_a_mirror_that_is_no_web_address_is_an_input_error(target: Path, mirror:
 
 def test_a_folder_that_cannot_be_made_is_a_world_error(site: Site, target: Path) -> None:
     target.write_bytes(b"a file, not a folder")
-    with pytest.raises(WorldError, match=r"could not write mnist to .*; make room or choose another folder"):
+    with pytest.raises(EnvironmentFailure, match=r"could not write mnist to .*; make room or choose another folder"):
         download(small_mnist(site), target / "mnist")
 
 
 def test_other_files_under_published_names_are_refused(site: Site, target: Path) -> None:
     small_mnist(site)
-    with pytest.raises(WorldError, match="checksum"):
+    with pytest.raises(EnvironmentFailure, match="checksum"):
         fetch("mnist", str(target), mirror=site.address)
     assert not target.exists()
 
 
 def test_embedded_data_needs_no_fetching(target: Path, silent_address: str) -> None:
-    assert fetch("digits", str(target), mirror=silent_address) == found("digits")
+    assert fetch("digits", str(target), mirror=silent_address) == find_source("digits")
     assert not target.exists()
 
 
@@ -357,11 +373,10 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(target: Path) -> 
 
 
 def test_the_real_mnist_has_the_published_hashes(site: Site, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    beside = Path(__file__).parents[3] / "shared" / "data"
-    source = found("mnist", os.environ.get("FEDUL_DATA") or str(beside))
-    if source is None or not all((source / file).is_file() for file in REMOTES["mnist"].hashes):
-        pytest.skip("the real MNIST, gzipped, is neither in FEDUL_DATA nor in ../shared/data")
+    _, source = real_data("mnist")
+    if not all((source / file).is_file() for file in REMOTES["mnist"].hashes):
+        pytest.skip("needs the real mnist, gzipped; the folder that FEDUL_DATA names has it unpacked")
     for file in REMOTES["mnist"].hashes:
         (site.folder / file).symlink_to(source / file)
     fetch("mnist", str(target), mirror=site.address)
-    assert found("mnist", str(target)) == target / "mnist"
+    assert find_source("mnist", str(target)) == target / "mnist"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +10,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedul.data import found, read
+from fedul.data import find_source, read_source
 from fedul.data.idx import read_idx
 from fedul.errors import InputError
+
+from ..places import real_data
 
 TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 TEST_IMAGES, TEST_LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
@@ -48,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_gzipped_files_are_read_as_images_with_one_channel(folder: Path) -> None:
-    data = read("mnist", str(folder.parent))
+    data = read_source("mnist", str(folder.parent))
     assert data.train_inputs.dtype == torch.uint8
     assert data.train_inputs.shape == (12, 1, 28, 28)
     assert np.array_equal(data.train_inputs[:, 0].numpy(), images(12))
@@ -60,18 +61,18 @@ def test_plain_files_are_read_like_gzipped_ones(folder: Path) -> None:
     for path in folder.glob("*.gz"):
         path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
         path.unlink()
-    assert np.array_equal(read("mnist", str(folder)).train_inputs[:, 0].numpy(), images(12))
+    assert np.array_equal(read_source("mnist", str(folder)).train_inputs[:, 0].numpy(), images(12))
 
 
 def test_a_file_that_a_browser_unpacked_but_did_not_rename_is_read(folder: Path) -> None:
     path = folder / f"{TEST_LABELS}.gz"
     path.write_bytes(gzip.decompress(path.read_bytes()))
-    assert read("mnist", str(folder)).test_labels.tolist() == [0, 1, 2, 3, 4]
+    assert read_source("mnist", str(folder)).test_labels.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_fashion_mnist_has_articles_of_clothing_as_classes(folder: Path) -> None:
     folder.rename(folder.with_name("fashion-mnist"))
-    classes = read("fashion-mnist", str(folder.parent)).classes
+    classes = read_source("fashion-mnist", str(folder.parent)).classes
     assert (classes[0], classes[9], len(classes)) == ("T-shirt/top", "Ankle boot", 10)
 
 
@@ -80,17 +81,17 @@ def test_mnist_files_are_not_taken_for_fashion_mnist(folder: Path) -> None:
     (folder / f"{TRAIN_IMAGES}.gz").write_bytes(gzip.compress(idx(images(len(first)))))
     (folder / f"{TRAIN_LABELS}.gz").write_bytes(gzip.compress(idx(first)))
     with pytest.raises(InputError, match="holds mnist, not fashion-mnist"):
-        read("fashion-mnist", str(folder))
+        read_source("fashion-mnist", str(folder))
 
 
 def test_files_are_found_in_the_folder_or_in_one_named_after_the_data_set(folder: Path) -> None:
-    assert found("mnist", str(folder)) == found("mnist", str(folder.parent)) == folder
-    assert found("fashion-mnist", str(folder.parent)) is None
+    assert find_source("mnist", str(folder)) == find_source("mnist", str(folder.parent)) == folder
+    assert find_source("fashion-mnist", str(folder.parent)) is None
 
 
 def test_files_are_found_where_the_environment_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDUL_DATA", str(folder.parent))
-    assert found("mnist") == folder
+    assert find_source("mnist") == folder
 
 
 def test_a_folder_below_the_home_folder_may_be_written_with_a_tilde(
@@ -98,18 +99,18 @@ def test_a_folder_below_the_home_folder_may_be_written_with_a_tilde(
 ) -> None:
     monkeypatch.setenv("HOME", str(folder.parent))
     monkeypatch.setenv("USERPROFILE", str(folder.parent))
-    assert found("mnist", "~/mnist") == folder
+    assert find_source("mnist", "~/mnist") == folder
 
 
 def test_absent_data_is_refused_with_the_command_that_fetches_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mnist is not on this machine .* 'fedul datasets fetch mnist'"):
-        read("mnist", str(tmp_path))
+        read_source("mnist", str(tmp_path))
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:
     (folder / f"{TEST_LABELS}.gz").unlink()
     with pytest.raises(InputError, match=f"mnist is incomplete: .* lacks {TEST_LABELS}; {FETCH_AGAIN}"):
-        read("mnist", str(folder))
+        read_source("mnist", str(folder))
 
 
 def cut_gzip(whole: bytes) -> bytes:
@@ -190,9 +191,9 @@ def test_a_damaged_file_is_refused_in_one_sentence_with_a_remedy(
     path = folder / f"{TRAIN_IMAGES}.gz"
     path.write_bytes(damage(gzip.decompress(path.read_bytes())))
     with pytest.raises(InputError) as caught:
-        read("mnist", str(folder))
+        read_source("mnist", str(folder))
     message = str(caught.value)
-    assert message.startswith(f"{path}: not a whole idx file (")
+    assert message.startswith(f"{path}: not a complete idx file (")
     assert message.endswith(f"{FETCH_AGAIN}.")
     assert "\n" not in message
 
@@ -200,7 +201,7 @@ def test_a_damaged_file_is_refused_in_one_sentence_with_a_remedy(
 def test_a_small_file_that_unpacks_to_more_than_it_announces_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 9]) + bytes(50_000_000)))
-    with pytest.raises(InputError, match="goes on after the 9 bytes that its header announces"):
+    with pytest.raises(InputError, match="continues after the 9 bytes that its header announces"):
         read_idx(path)
 
 
@@ -241,7 +242,7 @@ def test_files_that_do_not_belong_together_are_refused(
     path = folder / f"{file}.gz"
     path.write_bytes(gzip.compress(idx(values)))
     with pytest.raises(InputError) as caught:
-        read("mnist", str(folder))
+        read_source("mnist", str(folder))
     assert complaint in str(caught.value)
     assert str(path) in str(caught.value)
     assert FETCH_AGAIN in str(caught.value)
@@ -249,19 +250,11 @@ def test_files_that_do_not_belong_together_are_refused(
 
 def test_the_fetched_file_counts_where_a_plain_one_stands_beside_it(folder: Path) -> None:
     (folder / TRAIN_IMAGES).write_bytes(b"damaged")
-    assert len(read("mnist", str(folder)).train_labels) == 12
-
-
-def real_data() -> str:
-    beside = Path(__file__).parents[3] / "shared" / "data"
-    folder = os.environ.get("FEDUL_DATA") or str(beside)
-    if found("mnist", folder) is None:
-        pytest.skip("the real MNIST is neither in FEDUL_DATA nor in ../shared/data")
-    return folder
+    assert len(read_source("mnist", str(folder)).train_labels) == 12
 
 
 def test_the_real_mnist_has_the_published_counts() -> None:
-    data = read("mnist", real_data())
+    data = read_source("mnist", real_data("mnist")[0])
     assert data.train_inputs.shape == (60_000, 1, 28, 28)
     counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     assert np.bincount(data.train_labels).tolist() == counts
@@ -269,8 +262,7 @@ def test_the_real_mnist_has_the_published_counts() -> None:
 
 
 def test_the_real_mnist_is_not_taken_for_fashion_mnist(tmp_path: Path) -> None:
-    source = found("mnist", real_data())
-    assert source is not None
+    _, source = real_data("mnist")
     shutil.copytree(source, tmp_path / "fashion-mnist")
     with pytest.raises(InputError, match="holds mnist, not fashion-mnist"):
-        read("fashion-mnist", str(tmp_path))
+        read_source("fashion-mnist", str(tmp_path))

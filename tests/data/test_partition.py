@@ -1,4 +1,4 @@
-"""Research data is dealt out as the paper's benchmark does it, and what clients are told is true."""
+"""Research data is dealt out as the paper's benchmark does it, and the stated priors are right."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from fedul.config import DataConfig
-from fedul.data.class_mix import parse_prior
-from fedul.data.partition import client_mix, deal, split_clients
+from fedul._utils.randomness import numpy_generator
+from fedul.config import BenchmarkDataConfig
+from fedul.core import Rows, Scaling, Study, UnlabeledSets
+from fedul.core.priors import perturb_priors, sample_priors
+from fedul.data.class_mix import parse_class_mix
+from fedul.data.partition import client_mix, partition, split_clients
 from fedul.data.source import LabelledData
 from fedul.errors import InputError
-from fedul.federation import Rows, UnlabeledSets
-from fedul.priors import perturb, sample
-from fedul.randomness import numpy_generator
-from fedul.truth import Study
 
 MNIST_COUNTS = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
 MAJORITIES_OF_THE_APPENDIX = ((4498, 4646), (4425, 4737), (4316, 4217), (4572, 4576), (4418, 4576))
@@ -36,6 +35,7 @@ def labelled(labels: NDArray[np.int64], test_counts: tuple[int, ...]) -> Labelle
         test_inputs=torch.arange(len(test_labels))[:, None],
         test_labels=test_labels,
         classes=tuple("abcdefghij"[: len(test_counts)]),
+        scaling=Scaling(),
     )
 
 
@@ -44,13 +44,15 @@ SMALL = labelled(np.arange(3000) % 10, (40, 30, 50, 30, 30, 60, 30, 30, 31, 32))
 
 
 def dealt(data: LabelledData = SMALL, **options: Any) -> Study:
-    return deal(data, DataConfig(**options))
+    return partition(data, BenchmarkDataConfig(**options))
 
 
-def pools(split: str, seed: int, validation: float = 0.2) -> list[NDArray[np.int64]]:
+def pools(split: str, seed: int, held_out: float = 0.2) -> list[NDArray[np.int64]]:
     """The classes (n,) of every client's rows, dealt from MNIST's training labels."""
-    kept = np.random.default_rng(seed).permutation(60_000)[round(60_000 * validation) :]
-    return [MNIST_LABELS[part] for part in split_clients(MNIST_LABELS, kept, DataConfig(split=split, seed=seed))]
+    kept = np.random.default_rng(seed).permutation(60_000)[round(60_000 * held_out) :]
+    return [
+        MNIST_LABELS[part] for part in split_clients(MNIST_LABELS, kept, BenchmarkDataConfig(split=split, seed=seed))
+    ]
 
 
 def counts(labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -79,11 +81,11 @@ def test_fewer_rows_are_drawn_from_all_by_the_seed() -> None:
 
 
 def test_more_rows_than_there_are_are_refused() -> None:
-    with pytest.raises(InputError, match="rows: 3001 of 3000 training rows cannot be had"):
+    with pytest.raises(InputError, match="rows: there are 3000 training rows, not 3001"):
         dealt(rows=3001)
 
 
-def test_held_out_rows_come_from_the_mixture_that_is_told_of_their_set() -> None:
+def test_held_out_rows_come_from_the_stated_mixture_of_their_set() -> None:
     study = dealt(clients=10, sets=10, seed=3)  # sets of 24 rows, whose shares are far from what was drawn
     expected, found = np.zeros((0, 10)), np.zeros((0, 10))
     for client in study.federation.clients:
@@ -148,7 +150,7 @@ def test_the_texts_split_gives_clients_its_mix_where_no_class_runs_out() -> None
 
 
 def test_the_texts_split_is_refused_where_minorities_cannot_be_that_small() -> None:
-    with pytest.raises(InputError, match="noniid-text: minority classes under 8 % cannot be had with 4 classes"):
+    with pytest.raises(InputError, match="noniid-text: minority classes under 8 % are impossible with 4 classes"):
         client_mix("noniid-text", 0, 4, np.random.default_rng(0))
 
 
@@ -182,9 +184,9 @@ def test_realised_priors_are_exactly_the_class_shares_of_each_sets_rows(options:
             assert_array_equal(told, found / found.sum())
 
 
-def test_drawn_priors_are_told_as_they_were_drawn() -> None:
+def test_drawn_priors_are_stated_as_they_were_drawn() -> None:
     for client in dealt(prior_source="drawn", sets=20).federation.clients:
-        assert_array_equal(client.priors, sample("boosted", 20, 10, numpy_generator(0, "priors", client.name)))
+        assert_array_equal(client.priors, sample_priors("boosted", 20, 10, numpy_generator(0, "priors", client.name)))
 
 
 @pytest.mark.parametrize("options", [{"split": "noniid"}, {"sets_overlap": False}])
@@ -219,16 +221,16 @@ def test_held_out_sets_are_drawn_by_the_same_priors_as_training_sets() -> None:
         assert_allclose(shares, client.priors, atol=0.13)
 
 
-def test_without_validation_nothing_is_held_out_and_all_rows_are_dealt() -> None:
-    assert all(len(client.held_out) == 0 for client in dealt(validation=0).federation.clients)
-    assert sum(len(labels) for labels in pools("iid", 0, validation=0)) == 60_000
+def test_with_a_held_out_share_of_0_all_rows_are_assigned_to_clients() -> None:
+    assert all(len(client.held_out) == 0 for client in dealt(held_out=0).federation.clients)
+    assert sum(len(labels) for labels in pools("iid", 0, held_out=0)) == 60_000
 
 
 @pytest.mark.parametrize(("formula", "epsilon"), [("intended", 0.4), ("printed", 0.8), ("printed", 0.0)])
-def test_noise_changes_what_clients_are_told_and_not_their_rows(formula: str, epsilon: float) -> None:
+def test_noise_changes_the_stated_priors_and_not_the_rows(formula: str, epsilon: float) -> None:
     clean, noisy = dealt(), dealt(prior_noise=epsilon, noise_formula=formula)
     for before, after in zip(clean.federation.clients, noisy.federation.clients, strict=True):
-        expected = perturb(before.priors, epsilon, numpy_generator(0, "noise", before.name), formula=formula)
+        expected = perturb_priors(before.priors, epsilon, numpy_generator(0, "noise", before.name), formula=formula)
         assert_array_equal(after.priors, expected)
         assert np.abs(after.priors - before.priors).max() > 0.01
         assert_array_equal(after.train.index, before.train.index)
@@ -327,7 +329,7 @@ def test_a_class_without_test_rows_is_refused() -> None:
 )
 def test_a_test_prior_that_is_none_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(InputError, match=f"^test-prior: .*{complaint}"):
-        parse_prior(text, ("a", "b"), where="test-prior")
+        parse_class_mix(text, ("a", "b"), where="test-prior")
 
 
 def test_a_test_population_without_one_of_the_classes_is_refused() -> None:
@@ -338,4 +340,4 @@ def test_a_test_population_without_one_of_the_classes_is_refused() -> None:
 
 
 def test_a_class_may_have_an_equals_sign_in_its_name() -> None:
-    assert_allclose(parse_prior("x=1=0.25, x=2=0.75", ("x=1", "x=2"), where="test-prior"), [0.25, 0.75])
+    assert_allclose(parse_class_mix("x=1=0.25, x=2=0.75", ("x=1", "x=2"), where="test-prior"), [0.25, 0.75])

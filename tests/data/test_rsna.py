@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import fedul
-from fedul.data import SOURCES, found, read, rsna
+from fedul.data import SOURCES, find_source, read_source, rsna
 from fedul.errors import InputError
 
-from .slices import write_slice
+from ..data_files import write_slice
 
 LABELS = ("epidural", "intraparenchymal", "intraventricular", "subarachnoid", "subdural", "any")
 UNITS = (0, 40, 60, 70, 80, 100)  # of the slices of each class
@@ -60,7 +60,7 @@ def written(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_every_slice_has_the_label_of_what_it_shows(folder: Path) -> None:
-    data = read("rsna-hemorrhage", str(folder))
+    data = read_source("rsna-hemorrhage", str(folder))
     assert list(data.classes) == ["healthy", *LABELS[:5]]
     assert data.train_inputs.shape[1:] == (3, 28, 28)
     assert data.train_inputs.dtype == torch.uint8
@@ -70,7 +70,7 @@ def test_every_slice_has_the_label_of_what_it_shows(folder: Path) -> None:
 
 
 def test_all_single_hemorrhages_are_used_and_healthy_images_up_to_the_share_of_the_papers_table(folder: Path) -> None:
-    data = read("rsna-hemorrhage", str(folder))
+    data = read_source("rsna-hemorrhage", str(folder))
     counts = np.bincount(np.concatenate([data.train_labels, data.test_labels])).tolist()
     assert counts == [12, 12, 12, 12, 12, 12]  # 24 healthy ones would be the share
 
@@ -91,7 +91,7 @@ def test_as_many_rows_are_to_test_on_as_leave_the_papers_table_to_train_on() -> 
 
 
 def test_training_and_test_rows_are_the_same_in_every_reading(folder: Path) -> None:
-    first, second = read("rsna-hemorrhage", str(folder)), read("rsna-hemorrhage", str(folder))
+    first, second = read_source("rsna-hemorrhage", str(folder)), read_source("rsna-hemorrhage", str(folder))
     assert (len(first.train_labels), len(first.test_labels)) == (56, 16)
     assert torch.equal(first.test_inputs, second.test_inputs)
     assert np.array_equal(first.test_labels, second.test_labels)
@@ -113,24 +113,24 @@ def test_a_study_is_dealt_from_the_slices(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["rsna-hemorrhage", "rsna-intracranial-hemorrhage-detection"])
 def test_the_unpacked_archive_is_found_below_the_data_folder(folder: Path, name: str) -> None:
     moved = folder.rename(folder.with_name(name))
-    assert found("rsna-hemorrhage", str(moved.parent)) == moved
+    assert find_source("rsna-hemorrhage", str(moved.parent)) == moved
 
 
 def test_the_side_can_be_chosen(folder: Path) -> None:
     assert rsna.load(str(folder), side=4).test_inputs.shape == (16, 3, 4, 4)
-    with pytest.raises(InputError, match="at least one pixel a side, got 0"):
+    with pytest.raises(InputError, match="at least one pixel per side, got 0"):
         rsna.load(str(folder), side=0)
 
 
 def test_converted_slices_are_kept_beside_the_source_and_need_no_dicom_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = read("rsna-hemorrhage", str(folder))
+    before = read_source("rsna-hemorrhage", str(folder))
     cache = folder / "rsna-hemorrhage-28-brain40w80-subdural80w200-soft40w380.npz"
     assert sorted(path.name for path in folder.iterdir()) == [cache.name, "stage_2_train", "stage_2_train.csv"]
     (folder / "stage_2_train").rename(folder / "gone")
     monkeypatch.setitem(sys.modules, "pydicom", None)
-    after = read("rsna-hemorrhage", str(folder))
+    after = read_source("rsna-hemorrhage", str(folder))
     assert torch.equal(before.train_inputs, after.train_inputs)
     assert np.array_equal(before.train_labels, after.train_labels)
 
@@ -140,23 +140,23 @@ def test_slices_of_another_side_are_not_mistaken_for_each_other(folder: Path) ->
 
 
 def test_a_changed_table_is_read_anew(folder: Path) -> None:
-    read("rsna-hemorrhage", str(folder))
+    read_source("rsna-hemorrhage", str(folder))
     path = folder / "stage_2_train.csv"
     path.write_text(
         path.read_text().replace("ID_00f_subdural,0", "ID_00f_subdural,1").replace("00f_any,0", "00f_any,1")
     )
-    data = read("rsna-hemorrhage", str(folder))
+    data = read_source("rsna-hemorrhage", str(folder))
     counts = np.bincount(np.concatenate([data.train_labels, data.test_labels])).tolist()
     assert counts == [11, 12, 12, 12, 12, 13]
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
 def test_a_damaged_cache_is_made_anew(folder: Path, kept: float) -> None:
-    before = read("rsna-hemorrhage", str(folder))
+    before = read_source("rsna-hemorrhage", str(folder))
     cache = folder / rsna.cache_name(28)
     content = cache.read_bytes()
     cache.write_bytes(content[: int(kept * len(content))])
-    after = read("rsna-hemorrhage", str(folder))
+    after = read_source("rsna-hemorrhage", str(folder))
     assert torch.equal(before.train_inputs, after.train_inputs)
     assert cache.stat().st_size == len(content)
 
@@ -165,18 +165,18 @@ def test_slices_of_a_folder_that_cannot_be_written_to_are_kept_in_the_users_cach
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    before = read("rsna-hemorrhage", str(folder))
+    before = read_source("rsna-hemorrhage", str(folder))
     assert not (folder / rsna.cache_name(28)).exists()
     assert (tmp_path / "cache/fedul/rsna-hemorrhage" / rsna.cache_name(28)).is_file()
     (folder / "stage_2_train").rename(folder / "gone")
-    assert torch.equal(read("rsna-hemorrhage", str(folder)).train_inputs, before.train_inputs)
+    assert torch.equal(read_source("rsna-hemorrhage", str(folder)).train_inputs, before.train_inputs)
 
 
 def test_a_damaged_slice_is_named_and_nothing_is_kept(folder: Path) -> None:
     path = folder / "stage_2_train/ID_32f.dcm"
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(InputError, match=re.escape(f"{path}: not a whole DICOM image")):
-        read("rsna-hemorrhage", str(folder))
+    with pytest.raises(InputError, match=re.escape(f"{path}: not a complete DICOM image")):
+        read_source("rsna-hemorrhage", str(folder))
     assert sorted(path.name for path in folder.iterdir()) == ["stage_2_train", "stage_2_train.csv"]
 
 
@@ -184,14 +184,14 @@ def test_a_missing_slice_is_named_before_any_is_read(folder: Path) -> None:
     (folder / "stage_2_train/ID_32f.dcm").unlink()
     (folder / "stage_2_train/ID_01f.dcm").write_bytes(b"")
     with pytest.raises(InputError, match=r"ID_32f.dcm: there is no such file \(1 of 72 images are missing\)"):
-        read("rsna-hemorrhage", str(folder))
+        read_source("rsna-hemorrhage", str(folder))
 
 
 def test_without_the_table_it_is_said_how_to_get_the_data(folder: Path) -> None:
     (folder / "stage_2_train.csv").unlink()
-    assert found("rsna-hemorrhage", str(folder)) is None
+    assert find_source("rsna-hemorrhage", str(folder)) is None
     with pytest.raises(InputError, match="not on this machine") as caught:
-        read("rsna-hemorrhage", str(folder))
+        read_source("rsna-hemorrhage", str(folder))
     assert str(folder) in str(caught.value)
     assert "unpack stage_2_train.csv and stage_2_train/ of Kaggle's rsna-intracranial" in str(caught.value)
 
@@ -208,7 +208,7 @@ def test_equal_duplicates_are_accepted(written: Callable[..., Path]) -> None:
 
 @pytest.mark.parametrize("second", [lines("ID_b"), lines("ID_b", "epidural", "subdural")])
 def test_contradictory_duplicates_are_refused(written: Callable[..., Path], second: list[str]) -> None:
-    with pytest.raises(InputError, match=r"stage_2_train.csv, line \d+: ID_b_\w+ is \d here, but not above"):
+    with pytest.raises(InputError, match=r"stage_2_train.csv, line \d+: ID_b_\w+ contradicts an earlier line"):
         rsna.read_labels(written(lines("ID_b", "epidural"), second))
 
 
@@ -240,7 +240,7 @@ def test_any_must_agree_with_the_subtypes(written: Callable[..., Path], kinds: t
 def test_a_file_that_is_not_the_table_is_refused(folder: Path, content: bytes) -> None:
     (folder / "stage_2_train.csv").write_bytes(content)
     with pytest.raises(InputError, match=r"stage_2_train.csv: (the first line|not a readable CSV|no image has)"):
-        read("rsna-hemorrhage", str(folder))
+        read_source("rsna-hemorrhage", str(folder))
 
 
 def test_reading_the_module_does_not_need_pydicom() -> None:

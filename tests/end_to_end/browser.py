@@ -114,7 +114,7 @@ class Page:
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Page]:
-    """A tab of a browser with a profile of its own, which ends with the block."""
+    """A browser tab with a separate profile; it is closed at the end of the block."""
     assert CHROMIUM is not None, HOW
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()

@@ -1,13 +1,12 @@
-"""The `fedul` command as a user types it, in a process and a folder of its own.
+"""The `fedul` command as a user types it, in its own process and folder.
 
-`run` starts the command afresh. `Warm` forks each command from a process that has loaded already what commands load,
-which takes longer than most commands do: for all but what is about starting, and for kills that are to hit work.
+`run` starts a new interpreter. `Warm` forks each command from a process that has already imported what commands import,
+which takes longer than most commands: it serves all tests but those about starting up.
 """
 
 from __future__ import annotations
 
 import gc
-import hashlib
 import io
 import json
 import os
@@ -39,10 +38,10 @@ LIBRARIES = (
     "safetensors.torch",
     "scipy.stats",
 )
-"""What commands load of other packages, when they first need it."""
+"""Modules of other packages that commands import when they first need them."""
 
 NOT_LOADED = ("_app", "__main__", "sklearn", "estimator", "scoring")
-"""What no command loads: the apps that Flower starts, and the estimator."""
+"""Modules that no command imports: the apps that Flower starts, and the estimator."""
 
 CANONICAL = (
     "train --data digits --clients 5 --sets 10 --split iid --prior-recipe boosted --method fedul --algorithm fedavg "
@@ -52,7 +51,7 @@ CANONICAL = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left behind: its exit code and what it printed."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -70,9 +69,9 @@ Fedul = Callable[..., Outcome]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment without settings of fedul, and with an empty user cache."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FEDUL_")}
-    own = {
+    """Return the environment of this process without settings of fedul, and with an empty user cache."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FEDUL_")}
+    ours = {
         "PYTHONPATH": str(Path(fedul.__file__).parents[1]),
         "OMP_NUM_THREADS": "1",
         "XDG_CACHE_HOME": os.devnull,
@@ -80,15 +79,17 @@ def environment(**more: str) -> dict[str, str]:
         "no_proxy": "127.0.0.1",
         "COLUMNS": "100",
     }
-    return {**kept, **own, **more}
+    return {**inherited, **ours, **more}
 
 
-def run(line: str, at: Path, *, out: IO[str] | int = subprocess.PIPE) -> Outcome:
-    """Runs a command in a folder to its end."""
+def run(
+    line: str, at: Path, *, out: IO[str] | int = subprocess.PIPE, names: Mapping[str, str] | None = None
+) -> Outcome:
+    """Run a command in a folder to its end, with names added to its environment."""
     done = subprocess.run(
         [*COMMAND, *shlex.split(line)],
         cwd=at,
-        env=environment(),
+        env=environment(**(names or {})),
         stdin=subprocess.DEVNULL,
         stdout=out,
         stderr=subprocess.PIPE,
@@ -99,20 +100,20 @@ def run(line: str, at: Path, *, out: IO[str] | int = subprocess.PIPE) -> Outcome
 
 
 class Warm:
-    """A process that has loaded what commands load, and forks a command whenever it is given one."""
+    """A process that has imported what commands import, and forks one process per command."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self._orders = 0
-        own = environment(MPLCONFIGDIR=str(scratch / "matplotlib"))  # where matplotlib keeps what it knows of fonts
+        variables = environment(MPLCONFIGDIR=str(scratch / "matplotlib"))  # the font cache of matplotlib
         self._server = subprocess.Popen(
-            [sys.executable, __file__], env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__], env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def start(
         self, line: str, at: Path, *, largest_file: int | None = None, names: Mapping[str, str] | None = None
     ) -> Running:
-        """Starts a command; files that it writes may be limited to some size, names added to its environment."""
+        """Start a command; `largest_file` limits the size of files it writes, `names` is added to its environment."""
         self._orders += 1
         files = {name: str(self._scratch / f"{self._orders}.{name}") for name in ("out", "err", "code")}
         order = {**files, "words": shlex.split(line), "at": str(at), "largest_file": largest_file, "names": names or {}}
@@ -122,11 +123,11 @@ class Warm:
         return Running(int(self._server.stdout.readline()), self._server, files)
 
     def run(self, line: str, at: Path, **options: Any) -> Outcome:
-        """Runs a command to its end."""
+        """Run a command to its end."""
         return self.start(line, at, **options).outcome()
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self._server.communicate()
 
 
@@ -139,17 +140,17 @@ class Running:
     files: dict[str, str]
 
     def wait_until(self, happened: Callable[[], object], *, pause: float = 0.0005) -> None:
-        """Waits for something to happen, or for the end of the command."""
+        """Wait for something to happen, or for the end of the command."""
         while not self._ended() and not happened():
             time.sleep(pause)
 
     def send(self, number: signal.Signals) -> None:
-        """Sends a signal, unless the command has ended."""
+        """Send a signal, unless the command has ended."""
         if not self._ended():
             os.kill(self.pid, number)
 
     def outcome(self) -> Outcome:
-        """What the command left behind, when it has ended."""
+        """Wait for the end of the command and return its outcome."""
         self.wait_until(lambda: False, pause=0.005)
         code, out, err = (Path(self.files[name]).read_text() for name in ("code", "out", "err"))
         return Outcome(int(code), out, err)
@@ -160,9 +161,9 @@ class Running:
 
 
 def load() -> None:
-    """Loads what commands load once they need it: all of fedul but its estimator, libraries, the parser's own."""
-    own = [found.name for found in walk_packages(fedul.__path__, "fedul.") if not found.name.endswith(NOT_LOADED)]
-    for module in (*own, *LIBRARIES):
+    """Import what commands import when they need it: fedul without its estimator, libraries, modules of the parser."""
+    modules = [found.name for found in walk_packages(fedul.__path__, "fedul.") if not found.name.endswith(NOT_LOADED)]
+    for module in (*modules, *LIBRARIES):
         import_module(module)
     from fedul.cli.app import main
 
@@ -173,7 +174,7 @@ def load() -> None:
 
 
 def serve() -> None:
-    """Runs the commands that come in on standard input, a JSON document a line, each in a process of its own."""
+    """Run the commands that arrive on standard input, one JSON document per line, each in its own process."""
     load()
     from fedul.cli.app import main
 
@@ -191,6 +192,9 @@ def serve() -> None:
             for number, file in enumerate((os.devnull, order["out"], order["err"])):
                 os.dup2(os.open(file, os.O_RDWR | os.O_CREAT, 0o644), number)
             if order["largest_file"]:
+                # Under the limit CPython 3.11 would cache truncated byte code, for all later processes.
+                sys.dont_write_bytecode = True
+                os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
                 resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"],) * 2)
             sys.argv = ["fedul", *order["words"]]
             try:
@@ -203,44 +207,6 @@ def serve() -> None:
         unfinished = Path(order["code"] + ".unfinished")
         unfinished.write_text(str(os.waitstatus_to_exitcode(status)))
         unfinished.rename(order["code"])
-
-
-def contents(folder: Path) -> dict[str, str]:
-    """Every file and folder below a folder, with a digest of what it holds."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
-        for path in sorted(folder.rglob("*"))
-    }
-
-
-def leftovers(folder: Path) -> list[str]:
-    """Files that an interrupted write left behind."""
-    return [path.name for path in folder.rglob(".*") if path.is_file()]
-
-
-def is_one_sentence(err: str) -> bool:
-    """Whether standard error holds one sentence of fedul, in one line, and nothing else."""
-    return err.startswith("fedul: ") and err.endswith("\n") and err.count("\n") == 1 and "Traceback" not in err
-
-
-def refuses(fedul: Fedul, folder: Path, line: str, complaint: str) -> None:
-    """The command ends with code 2 and this complaint in one sentence, and leaves the folder as it was."""
-    before = contents(folder)
-    outcome = fedul(line)
-    assert is_one_sentence(outcome.err), outcome.err
-    assert complaint in outcome.err
-    assert (outcome.code, outcome.out) == (2, "")
-    assert contents(folder) == before
-
-
-def class_priors(sets: dict[str, int]) -> str:
-    """A CSV of priors of the ten digits: in set m of a client, class m is eleven times as common as the others."""
-    lines = [f"client,set,{','.join('0123456789')}"]
-    for client, count in sets.items():
-        for m in range(count):
-            shares = ["0.55" if k == m % 10 else "0.05" for k in range(10)]
-            lines.append(f"{client},{m + 1},{','.join(shares)}")
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

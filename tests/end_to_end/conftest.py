@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ..data_files import TRAIN_HOSPITALS, write_hospitals
 from .command import CANONICAL, Fedul, Outcome, Warm, run
-from .hospitals import TRAIN, write_hospitals
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,7 @@ def finished_run(canonical: tuple[Path, Outcome], tmp_path: Path) -> Path:
 def hospitals(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     folder = tmp_path_factory.mktemp("hospitals")
     write_hospitals(folder)
-    return folder, warm.run(TRAIN, folder)
+    return folder, warm.run(TRAIN_HOSPITALS, folder)
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .command import Fedul, class_priors, refuses
+from ..data_files import class_priors
+from .checks import refuses
+from .command import Fedul
 
 
 class Trap:
@@ -50,8 +52,8 @@ def test_a_wrong_call_is_refused(fedul: Fedul, tmp_path: Path, line: str, compla
         ("--split nonsense", "iid, noniid, noniid-text"),
         ("--prior-recipe nonsense", "boosted, text"),
         ("--prior-noise -0.1", "prior-noise: must be at least 0"),
-        ("--validation 1.5", "validation: must be at most 0.9"),
-        ("--validation nan", "validation: expected a number"),
+        ("--held-out 1.5", "held-out: must be at most 0.9"),
+        ("--held-out nan", "held-out: expected a number"),
         ("--seed -1", "seed: must be at least 0"),
         ("--rounds 0", "rounds: must be at least 1"),
         ("--rounds nan", "--rounds"),
@@ -65,7 +67,7 @@ def test_a_wrong_call_is_refused(fedul: Fedul, tmp_path: Path, line: str, compla
         ("--batch-size 0.5", "batch-size: expected a number of rows"),
         ("--batch-size 0", "batch-size: expected a number of rows"),
         ("--optimizer nonsense", "adam, sgd"),
-        ("--select nonsense", "held-out, validation-error, last"),
+        ("--select nonsense", "held-out-loss, held-out-error, last"),
         ("--augment nonsense", "none, rotate, flip, flip-crop"),
         ("--method-option labels", "NAME=VALUE"),
         ("--resume", "--resume needs --out"),
@@ -82,6 +84,7 @@ def test_a_value_that_an_option_cannot_have_is_refused(
     ("options", "complaint"),
     [
         ("--data digit", "did you mean 'digits'?"),
+        ("--data folder --priors x.csv --client-column c", "there is no file, folder or data set 'folder'"),
         ("--method fedull", "did you mean 'fedul'?"),
         ("--algorithm fedavgg", "did you mean 'fedavg'?"),
         ("--model mpl", "did you mean 'mlp'?"),
@@ -92,7 +95,7 @@ def test_a_value_that_an_option_cannot_have_is_refused(
         ("--method supervised --method-option nonsense=1", "unknown option of method supervised 'nonsense'"),
         ("--algorithm-option nonsense=1", "unknown option of algorithm fedavg 'nonsense'"),
         ("--start-weights missing.safetensors", "missing.safetensors"),
-        ("--validation 0", "no client has held-out rows"),
+        ("--held-out 0", "no client has held-out rows"),
         ("--clients 4000", "cannot fill 10 sets"),
         ("--test-prior nonsense", "not CLASS=SHARE"),
         ("--test-prior 0=0.5,1=0.5", "no share for class '2'"),
@@ -121,6 +124,7 @@ def test_an_option_that_does_not_fit_the_data_or_the_method_is_refused(
         ("batch-size = 1.5", "batch-size: expected a number of rows"),
         ("method-option = 5", "method-option: expected NAME=VALUE"),
         ("model = 5", "model: expected text"),
+        ("data = ['a.csv', 'b.csv']", "data: expected text"),
         ("[training]\nrounds = 3", "unknown key"),
     ],
 )
@@ -133,14 +137,14 @@ def test_a_wrong_configuration_file_is_refused(fedul: Fedul, tmp_path: Path, tex
     ("old", "new", "complaint"),
     [
         ("client-1,1,0.55", "client-1,1,0.75", "line 2: the shares of set '1' of client 'client-1' sum to 1.2"),
-        ("client-2,1,0.55,0.05", "client-2,1,0.65,-0.05", "'-0.05' of '1' is no share"),
-        ("client-2,1,0.55", "client-2,1,nan", "'nan' of '0' is no share"),
-        ("client-2,1,0.55", "client-2,1,inf", "'inf' of '0' is no share"),
+        ("client-2,1,0.55,0.05", "client-2,1,0.65,-0.05", "'-0.05' of '1' is not a share"),
+        ("client-2,1,0.55", "client-2,1,nan", "'nan' of '0' is not a share"),
+        ("client-2,1,0.55", "client-2,1,inf", "'inf' of '0' is not a share"),
         ("client-2,1,0.55", "client-2,1,many", "'many' of '0' is not a number"),
-        ("client-2,1,0.55", "client-2,1,55", "sum to 55.45; proportions sum to 1 and percentages to 100"),
+        ("client-2,1,0.55", "client-2,1,55", "sum to 55.45, not to 1; proportions sum to 1 and percentages to 100"),
         ("7,8,9\n", "7,8\n", "line 2: 12 cells for 11 columns"),
         ("client-2,1,0.55,", "client-2,1,", "11 cells for 12 columns"),
-        ("client-2,2,", "client-2,1,", "stands there twice"),
+        ("client-2,2,", "client-2,1,", "occurs twice"),
         ("client-5,", "client-6,", "the clients are client-1"),
         ("client-5,", "client-4,1", "but the clients are"),
         ("client,set,", "\0\xff,", "is not text"),
@@ -157,7 +161,7 @@ def test_a_wrong_table_of_priors_is_refused(fedul: Fedul, tmp_path: Path, old: s
     ("content", "complaint"),
     [(None, "there is no such file"), (b"", "is empty"), (bytes(range(256)), "is not text")],
 )
-def test_a_file_that_is_no_table_of_priors_is_refused(
+def test_a_file_that_is_not_a_table_of_priors_is_refused(
     fedul: Fedul, tmp_path: Path, content: bytes | None, complaint: str
 ) -> None:
     if content is not None:
@@ -167,22 +171,22 @@ def test_a_file_that_is_no_table_of_priors_is_refused(
 
 def test_start_weights_that_are_garbage_are_refused(fedul: Fedul, tmp_path: Path) -> None:
     (tmp_path / "start.safetensors").write_bytes(b"garbage" * 100)
-    refuses(fedul, tmp_path, "train --start-weights start.safetensors --out RUN", "not a whole safetensors file")
+    refuses(fedul, tmp_path, "train --start-weights start.safetensors --out RUN", "not a complete safetensors file")
 
 
-def test_mnist_that_is_not_there_is_refused_with_the_way_to_get_it(fedul: Fedul, tmp_path: Path) -> None:
+def test_missing_mnist_is_refused_with_the_command_that_downloads_it(fedul: Fedul, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     refuses(fedul, tmp_path, "train --data mnist --data-dir data --out RUN", "fedul datasets fetch mnist")
 
 
-def test_mnist_that_was_cut_in_half_is_refused(fedul: Fedul, tmp_path: Path) -> None:
+def test_truncated_mnist_is_refused(fedul: Fedul, tmp_path: Path) -> None:
     for part in ("train", "t10k"):
         values = np.random.default_rng(0).integers(0, 10, (40, 28, 28), dtype=np.uint8)
         idx(tmp_path / f"{part}-images-idx3-ubyte", values)
         idx(tmp_path / f"{part}-labels-idx1-ubyte", values[:, 0, 0])
     images = tmp_path / "train-images-idx3-ubyte"
     images.write_bytes(images.read_bytes()[: images.stat().st_size // 2])
-    refuses(fedul, tmp_path, "train --data mnist --data-dir . --out RUN", "train-images-idx3-ubyte: not a whole idx")
+    refuses(fedul, tmp_path, "train --data mnist --data-dir . --out RUN", "train-images-idx3-ubyte: not a complete idx")
 
 
 def idx(path: Path, values: np.ndarray) -> None:
@@ -262,13 +266,13 @@ Damage = Callable[[Path], None]
     ("file", "damage", "complaint"),
     [
         ("checkpoint/state.safetensors", flip_a_byte, "altered since it was written"),
-        ("checkpoint/state.safetensors", cut_in_half, "damaged or cut short"),
-        ("checkpoint/state.safetensors", empty, "damaged or cut short"),
+        ("checkpoint/state.safetensors", cut_in_half, "damaged or truncated"),
+        ("checkpoint/state.safetensors", empty, "damaged or truncated"),
         ("checkpoint/state.safetensors", replace_by_the_model, "not a checkpoint"),
         ("config.json", cut_in_half, "not a readable JSON file"),
-        ("config.json", name_another_format, "not of a run of fedul"),
-        ("config.json", name_a_later_version, "written in format 99"),
-        ("config.json", make_it_a_list, "not of a run of fedul"),
+        ("config.json", name_another_format, "does not belong to a run of fedul"),
+        ("config.json", name_a_later_version, "written by another version of fedul (format 99"),
+        ("config.json", make_it_a_list, "does not belong to a run of fedul"),
         ("config.json", empty_its_sections, "config.json"),
     ],
 )
@@ -283,10 +287,10 @@ def test_a_damaged_run_is_not_resumed(
     ("file", "damage", "complaint"),
     [
         ("weights.safetensors", flip_a_byte, "altered since it was written"),
-        ("weights.safetensors", cut_in_half, "damaged or cut short"),
+        ("weights.safetensors", cut_in_half, "damaged or truncated"),
         ("classifier.json", cut_in_half, "not a readable JSON file"),
         ("classifier.json", name_another_format, "not a classifier of fedul"),
-        ("classifier.json", name_a_later_version, "written in format 99"),
+        ("classifier.json", name_a_later_version, "has format version 99"),
         ("classifier.json", swap_classes, "was altered"),
     ],
 )
@@ -339,7 +343,7 @@ def save_bare_pickle(path: Path) -> None:
     ("file", "save", "complaint"),
     [
         ("missing.npy", lambda path: None, "there is no such file"),
-        ("rows.xlsx", lambda path: path.write_bytes(b"PK"), "not a kind of file that can be read"),
+        ("rows.xlsx", lambda path: path.write_bytes(b"PK"), "unknown kind of file"),
         ("rows.npy", lambda path: np.save(path, np.zeros((3, 63))), "this classifier takes (1, 8, 8)"),
         ("rows.npy", lambda path: np.save(path, np.zeros(64)), "one row for each case"),
         ("rows.npy", lambda path: np.save(path, np.full((3, 64), "a")), "give a table of numbers"),
@@ -360,7 +364,7 @@ def save_bare_pickle(path: Path) -> None:
         ("rows.csv", lambda path: path.write_text(""), "holds no rows"),
         ("rows.csv", lambda path: path.write_text("a,b\n"), "holds no rows"),
         ("rows.csv", lambda path: path.write_bytes(bytes(range(256))), "not a readable CSV file"),
-        ("rows-idx3-ubyte", lambda path: path.write_bytes(b"\0\0\x08\x03\0"), "not a whole idx file"),
+        ("rows-idx3-ubyte", lambda path: path.write_bytes(b"\0\0\x08\x03\0"), "not a complete idx file"),
     ],
 )
 @pytest.mark.usefixtures("finished_run")
@@ -383,3 +387,13 @@ def test_rows_that_cannot_be_classified_are_refused(
 def test_a_wrong_prior_is_refused(fedul: Fedul, tmp_path: Path, prior: str, complaint: str) -> None:
     np.save(tmp_path / "rows.npy", np.zeros((3, 64)))
     refuses(fedul, tmp_path, f"predict RUN rows.npy --prior {prior}", complaint)
+
+
+def test_a_similar_command_is_suggested_once(fedul: Fedul) -> None:
+    outcome = fedul("trian")
+    assert (outcome.code, outcome.err) == (2, "fedul: No such command 'trian'. Did you mean 'train'?\n")
+
+
+def test_a_path_back_to_a_folder_in_use_is_refused(fedul: Fedul, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    refuses(fedul, tmp_path, "example new/..", "exists")

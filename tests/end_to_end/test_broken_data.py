@@ -1,11 +1,10 @@
-"""Fifty ways in which data of a user's own is broken: each is refused in one sentence, and nothing is written."""
+"""Broken tables, priors and images of a user: each is refused in one sentence, and nothing is written."""
 
 from __future__ import annotations
 
 import io
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from PIL import Image
 
 import fedul as package
+from fedul.core import Study
 from fedul.errors import InputError
 
-from ..data.slices import write_slice
-from .command import Fedul, refuses
+from ..data_files import write_slice
+from .checks import refuses
+from .command import Fedul
 
 TRAIN = "train --data t.csv --priors p.csv --client-column site --set-column month --rounds 1 --out RUN"
 ROWS = "".join(f"{'NS'[i % 2]},{'ab'[i // 2 % 2]},{i / 7:.2f},{'xyz'[i % 3]}\n" for i in range(40))
@@ -140,17 +142,17 @@ BROKEN = [
     ("no feature", table(keys_alone), "no column can be"),
     ("constant features", table(lambda _: CONSTANT), "no column can be used"),
     ("shares above one", priors(swapped("0.2,0.8", "0.4,0.8")), "sum to 1.2"),
-    ("shares and percentages", priors(swapped("0.2,0.8", "20,80")), "sum to 100; proportions sum to 1"),
-    ("negative share", priors(swapped("0.2,0.8", "-0.2,1.2")), "'-0.2' of 'flu' is no share"),
+    ("shares and percentages", priors(swapped("0.2,0.8", "20,80")), "sum to 100, not to 1; proportions sum to 1"),
+    ("negative share", priors(swapped("0.2,0.8", "-0.2,1.2")), "'-0.2' of 'flu' is not a share"),
     ("missing share", priors(swapped("0.2,0.8", ",0.8")), "'' of 'flu' is not a number"),
-    ("NaN share", priors(swapped("0.2,0.8", "nan,0.8")), "'nan' of 'flu' is no share"),
+    ("NaN share", priors(swapped("0.2,0.8", "nan,0.8")), "'nan' of 'flu' is not a share"),
     ("words for shares", priors(swapped("0.2,0.8", "few,many")), "'few' of 'flu' is not a number"),
-    ("the same set twice", priors(lambda text: text + "N,a,0.2,0.8\n"), "set 'a' of client 'N' stands there twice"),
+    ("the same set twice", priors(lambda text: text + "N,a,0.2,0.8\n"), "set 'a' of client 'N' occurs twice"),
     ("nameless set", priors(swapped("N,a,", "N,,")), "names no set"),
     ("one class", priors(lambda _: "site,month,flu\nN,a,1\n"), "names 1 class;"),
     ("class of no set", priors(with_absent_class), "class 'rash' has prior 0 in every set"),
     ("sets all alike", priors(lambda _: ALIKE), "cannot tell the classes apart"),
-    ("formula as class", priors(swapped("flu", "=HYPERLINK(1)")), "begins as a formula does"),
+    ("formula as class", priors(swapped("flu", "=HYPERLINK(1)")), "begins like a formula"),
     ("half an interval", priors(half_an_interval), "has only one of flu_low and flu_high"),
     ("unfinished quote", table(swapped("N,a,", '"N,a,')), "t.csv"),
 ]
@@ -173,7 +175,7 @@ def test_a_parquet_file_that_is_cut_is_refused(fedul: Fedul, files: Path) -> Non
     pq.write_table(pa.table({"site": ["N"] * 500, "month": ["a"] * 500, "age": list(range(500))}), files / "t.parquet")
     whole = (files / "t.parquet").read_bytes()
     (files / "t.parquet").write_bytes(whole[: len(whole) * 9 // 10])
-    refuses(fedul, files, TRAIN.replace("t.csv", "t.parquet"), "t.parquet: not a whole Parquet file")
+    refuses(fedul, files, TRAIN.replace("t.csv", "t.parquet"), "t.parquet: not a complete Parquet file")
 
 
 def pictures(folder: Path) -> None:
@@ -200,15 +202,17 @@ def stranger(images: Path) -> None:
     ("make", "complaint"),
     [
         pytest.param(
-            lambda at: (at / "N/a/empty.png").write_bytes(b""), "empty.png: not a whole image", id="zero bytes"
+            lambda at: (at / "N/a/empty.png").write_bytes(b""), "empty.png: not a complete image", id="zero bytes"
         ),
-        pytest.param(lambda at: (at / "N/a/x.jpg").write_bytes(b"text"), "x.jpg: not a whole image", id="text"),
+        pytest.param(lambda at: (at / "N/a/x.jpg").write_bytes(b"text"), "x.jpg: not a complete image", id="text"),
         pytest.param(
-            lambda at: no_pixels(at / "N/a/x.dcm"), "x.dcm: not a whole DICOM image", id="DICOM without pixels"
+            lambda at: no_pixels(at / "N/a/x.dcm"), "x.dcm: not a complete DICOM image", id="DICOM without pixels"
         ),
-        pytest.param(lambda at: Image.new("L", (9, 8)).save(at / "N/a/x.png"), "bring them to one size", id="sizes"),
+        pytest.param(lambda at: Image.new("L", (9, 8)).save(at / "N/a/x.png"), "resize them", id="sizes"),
         pytest.param(stranger, "has no priors for client 'E'", id="strange client"),
-        pytest.param(lambda at: [p.unlink() for p in at.rglob("*.png")], "no images are below it", id="no images"),
+        pytest.param(
+            lambda at: [p.unlink() for p in at.rglob("*.png")], "there are no images below it", id="no images"
+        ),
     ],
 )
 def test_broken_images_are_refused(
@@ -219,7 +223,7 @@ def test_broken_images_are_refused(
     refuses(fedul, tmp_path, "train --data images --priors p.csv --rounds 1 --out RUN", complaint)
 
 
-def test_names_that_play_tricks_with_paths_are_names_and_nothing_else(fedul: Fedul, files: Path) -> None:
+def test_client_names_that_look_like_paths_write_nothing_elsewhere(fedul: Fedul, files: Path) -> None:
     for name in ("t.csv", "p.csv"):
         text = (files / name).read_text()
         _write(files / name, text.replace("\nN,", "\n../../N\x07,").replace("\nS,", "\n/etc/passwd,"))
@@ -229,9 +233,19 @@ def test_names_that_play_tricks_with_paths_are_names_and_nothing_else(fedul: Fed
     assert sorted(path.name for path in files.iterdir()) == ["RUN", "p.csv", "t.csv"]
 
 
+def loaded_or_refused(folder: Path) -> Study | str:
+    """Return the study of the files in a folder, or the sentence that refuses them."""
+    try:
+        return package.load(
+            str(folder / "t.csv"), priors=str(folder / "p.csv"), client_column="site", set_column="month"
+        )
+    except InputError as problem:
+        return str(problem)
+
+
 @settings(derandomize=True, database=None, deadline=None, max_examples=40)
 @given(st.sampled_from(["t.csv", "p.csv"]), st.integers(0, 400), st.binary(max_size=6), st.integers(0, 30))
-def test_whatever_is_done_to_the_files_is_read_or_refused(
+def test_files_with_random_changes_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, name: str, place: int, put: bytes, cut: int
 ) -> None:
     folder = tmp_path_factory.mktemp("mutated")
@@ -239,5 +253,15 @@ def test_whatever_is_done_to_the_files_is_read_or_refused(
     contents[name] = contents[name][:place] + put + contents[name][place + cut :]
     for each, content in contents.items():
         _write(folder / each, content)
-    with suppress(InputError):
-        package.load(str(folder / "t.csv"), priors=str(folder / "p.csv"), client_column="site", set_column="month")
+    found = loaded_or_refused(folder)
+    if isinstance(found, str):
+        assert "t.csv" in found or "p.csv" in found
+        assert found.endswith(".")
+        assert "\n" not in found
+        return
+    clients = found.federation.clients
+    rows = sum(len(client.train) + len(client.held_out) for client in clients)
+    assert 0 < rows <= contents["t.csv"].count(b"\n") + contents["t.csv"].count(b"\r")
+    for client in clients:
+        assert bool(client.inputs.isfinite().all())
+        assert_allclose(client.priors.sum(axis=1), 1, atol=1e-6)

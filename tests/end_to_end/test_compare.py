@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from .command import Fedul, Outcome, Warm, contents, leftovers, refuses
+from ..runs import contents
+from .checks import leftovers, refuses
+from .command import Fedul, Outcome, Warm
 
-SMALL = "--clients 3 --validation 0.6 --rounds 2 --model mlp --threads 1"
+SMALL = "--clients 3 --held-out 0.6 --rounds 2 --model mlp --threads 1"
 COMPARE = f"compare --methods fedul,supervised:labels=0.1 --seeds 2 {SMALL} --out C"
 RUNS = [
     f"C/runs/{name}_under_fedavg/seed-{seed}" for seed in (0, 1) for name in ("fedul", "supervised_labels=0.1")
@@ -30,7 +32,7 @@ def comparison(compared: tuple[Path, Outcome], tmp_path: Path) -> Path:
 
 
 def written(folder: Path) -> dict[str, int]:
-    """When every file below a folder was written last."""
+    """Return when every file below a folder was last written."""
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
@@ -81,7 +83,7 @@ def test_a_run_of_a_comparison_is_what_train_makes_of_the_same_options(
     assert alone["weights_sha256"] == stored["weights_sha256"]
 
 
-def test_runs_side_by_side_come_to_the_same(compared: tuple[Path, Outcome], fedul: Fedul) -> None:
+def test_concurrent_runs_give_the_same_results(compared: tuple[Path, Outcome], fedul: Fedul) -> None:
     again = fedul(f"{COMPARE} --jobs 2 --json")
     assert again.code == 0, again.err
     assert without_time(again.document) == without_time(compared[1].document)
@@ -140,7 +142,7 @@ def test_every_method_is_compared_under_every_algorithm(fedul: Fedul) -> None:
 
 
 @pytest.mark.parametrize(("rounds", "note"), [(2, "in 2 rounds refinement does not start"), (8, "did not start")])
-def test_refinement_that_does_not_start_is_told_once(fedul: Fedul, rounds: int, note: str) -> None:
+def test_refinement_that_does_not_start_is_one_warning(fedul: Fedul, rounds: int, note: str) -> None:
     line = f"compare --methods fedul,fedul-refined --seeds 2 --jobs 1 {SMALL} --out C"
     outcome = fedul(line.replace("--rounds 2", f"--rounds {rounds}"))
     assert outcome.code == 0
@@ -148,7 +150,7 @@ def test_refinement_that_does_not_start_is_told_once(fedul: Fedul, rounds: int, 
     assert note in outcome.err
 
 
-def test_more_seeds_and_methods_may_be_asked_for_and_finished_runs_are_left_alone(
+def test_seeds_and_methods_can_be_added_without_repeating_finished_runs(
     comparison: Path, compared: tuple[Path, Outcome], fedul: Fedul
 ) -> None:
     before = written(comparison / "runs")
@@ -162,7 +164,7 @@ def test_more_seeds_and_methods_may_be_asked_for_and_finished_runs_are_left_alon
         assert len(new["errors"]) == 3
 
 
-def test_the_finished_comparison_can_be_shown_again(
+def test_a_finished_comparison_can_be_printed_again(
     comparison: Path, compared: tuple[Path, Outcome], fedul: Fedul
 ) -> None:
     before = contents(comparison)
@@ -171,7 +173,7 @@ def test_the_finished_comparison_can_be_shown_again(
 
 
 @pytest.mark.parametrize("finished", [1, 3])
-def test_a_comparison_killed_half_way_goes_on_and_does_no_finished_run_again(
+def test_a_killed_comparison_resumes_without_repeating_finished_runs(
     warm: Warm, compared: tuple[Path, Outcome], tmp_path: Path, finished: int
 ) -> None:
     running = warm.start(f"{COMPARE} --checkpoint-every 1", tmp_path)
@@ -197,7 +199,7 @@ def test_a_comparison_killed_half_way_goes_on_and_does_no_finished_run_again(
         ("--seed 1 --resume", "holds a different comparison (seed is 0 there, 1 here)"),
         ("--learning-rate 0.5 --resume", "holds a different comparison (learning-rate is 0.003 there, 0.5 here)"),
         ("--averaging 0 --resume", "holds a different comparison (averaging is 0.5 there, 0.0 here)"),
-        ("--rounds 1 --resume", "has 2 rounds already"),
+        ("--rounds 1 --resume", "already has 2 rounds"),
     ],
 )
 def test_a_comparison_that_does_not_fit_the_folder_is_refused(
@@ -248,7 +250,7 @@ def test_a_wrong_call_is_refused_before_anything_is_written(
         ("--methods fedul --sets 1", "cannot tell the classes apart"),
     ],
 )
-def test_contestants_that_cannot_run_are_refused_before_anything_is_written(
+def test_variants_that_cannot_run_are_refused_before_anything_is_written(
     fedul: Fedul, tmp_path: Path, line: str, complaint: str
 ) -> None:
     refuses(fedul, tmp_path, f"compare {line} --seeds 1 --clients 3 --rounds 1 --out C", complaint)
@@ -265,15 +267,15 @@ def test_a_damaged_comparison_is_refused(comparison: Path, fedul: Fedul, tmp_pat
     (comparison / "comparison.json").write_text("{")
     refuses(fedul, tmp_path, f"{COMPARE} --resume", "comparison.json: not a readable JSON file")
     (comparison / "comparison.json").write_text('{"format": "other"}')
-    refuses(fedul, tmp_path, f"{COMPARE} --resume", "is not of a comparison of this fedul")
+    refuses(fedul, tmp_path, f"{COMPARE} --resume", "comparison.json does not belong to a comparison of fedul")
 
 
-def test_a_comparison_whose_rounds_are_not_measured_says_nothing_of_it(fedul: Fedul) -> None:
+def test_a_comparison_without_test_errors_by_round_prints_no_note(fedul: Fedul) -> None:
     outcome = fedul(f"compare --methods fedul --seeds 1 --evaluate-every 0 {SMALL} --out C --json")
     assert (outcome.code, outcome.err) == (0, "")
 
 
-def test_a_comparison_needs_no_folder_of_the_user(comparison: Path, fresh_fedul: Fedul) -> None:
+def test_a_comparison_chooses_a_folder_if_none_is_given(comparison: Path, fresh_fedul: Fedul) -> None:
     outcome = fresh_fedul(f"{COMPARE} --resume --json")
     assert (outcome.code, outcome.err) == (0, "")
 
@@ -299,7 +301,7 @@ def test_a_loss_that_the_method_does_not_have_is_refused(fedul: Fedul, tmp_path:
 @pytest.mark.parametrize("method", ["fedul-refined", "fedpl", "fedllp", "fedllp-vat"])
 def test_every_method_can_be_trained_by_name(fedul: Fedul, tmp_path: Path, method: str) -> None:
     outcome = fedul(f"train --method {method} {SMALL} --out RUN --json")
-    told = "note: fedul-refined: in 2 rounds refinement does not start, so that this is fedul.\n"
+    told = "note: fedul-refined: in 2 rounds refinement does not start, so this is fedul; add rounds.\n"
     assert (outcome.code, outcome.err) == (0, told if method == "fedul-refined" else "")
     assert outcome.document["labels_used"] == 0
     assert json.loads((tmp_path / "RUN/config.json").read_text())["training"]["method"] == method
@@ -310,16 +312,16 @@ def test_a_setting_of_a_method_can_be_given_by_name(fedul: Fedul, tmp_path: Path
     outcome = fedul(f"train --method fedul-refined {options} {SMALL} --out RUN --json")
     assert outcome.code == 0
     lines = [json.loads(line) for line in (tmp_path / "RUN/metrics.jsonl").read_text().splitlines()]
-    assert ["refine" in line for line in lines] == [False, True]
+    assert ["refine" in line.get("directive", {}) for line in lines] == [False, True]
 
 
-def test_resume_alone_goes_on_with_what_was_asked_for(comparison: Path, fedul: Fedul) -> None:
+def test_resume_needs_no_other_option_than_the_folder_of_a_comparison(comparison: Path, fedul: Fedul) -> None:
     whole = fedul(f"{COMPARE} --resume --json").document
     assert without_time(fedul("compare --out C --resume --json").document) == without_time(whole)
 
 
 @pytest.mark.parametrize("key", ["method", "algorithm", "method-option"])
-def test_what_a_comparison_chooses_itself_is_no_key_of_its_file(fedul: Fedul, tmp_path: Path, key: str) -> None:
+def test_options_that_a_comparison_varies_are_refused_in_its_file(fedul: Fedul, tmp_path: Path, key: str) -> None:
     (tmp_path / "options.toml").write_text(f'{key} = "fedul"\n')
     refuses(fedul, tmp_path, "compare --config options.toml", f"unknown key in options.toml '{key}'")
 

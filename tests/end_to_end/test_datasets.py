@@ -10,7 +10,9 @@ import pytest
 
 from fedul.data import SOURCES
 
-from .command import COMMAND, Fedul, contents, environment, is_one_sentence
+from ..runs import contents
+from .checks import is_one_sentence
+from .command import COMMAND, Fedul, environment
 
 
 class WrongContent(BaseHTTPRequestHandler):
@@ -37,7 +39,7 @@ def mirror() -> Iterator[str]:
         thread.join()
 
 
-def test_the_list_names_every_data_set_and_says_which_are_here(fresh_fedul: Fedul) -> None:
+def test_the_list_names_every_data_set_and_says_which_are_available(fresh_fedul: Fedul) -> None:
     outcome = fresh_fedul("datasets")
     assert (outcome.code, outcome.err) == (0, "")
     assert all(name in outcome.out for name in SOURCES)
@@ -51,10 +53,10 @@ def test_the_list_fits_a_terminal_of_80_columns() -> None:
     assert max(map(len, lines)) <= 80
     assert len(lines) < 40
     assert all(any(line.startswith(f"{name} ") for line in lines) for name in SOURCES)
-    assert any(line.startswith("mednist cannot be fetched: make mednist28.npz") for line in lines)
+    assert any(line.startswith("mednist cannot be downloaded: make mednist28.npz") for line in lines)
 
 
-def test_the_list_is_one_json_document_if_asked(fedul: Fedul) -> None:
+def test_the_list_can_be_printed_as_json(fedul: Fedul) -> None:
     outcome = fedul("datasets --json")
     assert (outcome.code, outcome.err) == (0, "")
     listed = {row["name"]: row for row in outcome.document["datasets"]}
@@ -64,7 +66,7 @@ def test_the_list_is_one_json_document_if_asked(fedul: Fedul) -> None:
     assert listed["mnist"]["path"] is None
 
 
-def test_a_data_set_that_comes_with_the_package_needs_no_fetching(fedul: Fedul, tmp_path: Path) -> None:
+def test_an_embedded_data_set_needs_no_download(fedul: Fedul, tmp_path: Path) -> None:
     outcome = fedul("datasets fetch digits --json")
     assert outcome.code == 0
     assert Path(outcome.document["path"]).is_file()
@@ -72,7 +74,7 @@ def test_a_data_set_that_comes_with_the_package_needs_no_fetching(fedul: Fedul, 
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10"])
-def test_a_mirror_with_wrong_content_is_refused_and_nothing_is_left(
+def test_a_mirror_with_wrong_content_is_refused_and_no_file_is_left(
     fedul: Fedul, tmp_path: Path, mirror: str, name: str
 ) -> None:
     outcome = fedul(f"datasets fetch {name} --data-dir data --mirror {mirror} --json")
@@ -82,7 +84,7 @@ def test_a_mirror_with_wrong_content_is_refused_and_nothing_is_left(
     assert contents(tmp_path) == {}
 
 
-def test_a_mirror_that_does_not_answer_is_a_fault_of_the_world(fedul: Fedul, tmp_path: Path) -> None:
+def test_a_mirror_that_does_not_answer_is_an_environment_failure(fedul: Fedul, tmp_path: Path) -> None:
     outcome = fedul("datasets fetch mnist --data-dir data --mirror http://127.0.0.1:9")
     assert (outcome.code, outcome.out) == (1, "")
     assert is_one_sentence(outcome.err)

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from fedul.comparison import contestants
 from fedul.config import CompareConfig
+from fedul.experiments.variants import parse_variants
 
-from .command import Fedul, Outcome, Warm, contents, is_one_sentence
+from ..runs import contents
+from .checks import is_one_sentence
+from .command import Fedul, Outcome, Warm
 
 METHODS = ["fedul", "fedul-refined", "fedpl", "fedllp", "fedllp-vat", "supervised", "supervised labels=0.1"]
 
@@ -22,7 +24,7 @@ def test_the_demo_compares_methods_in_one_json_document(fedul: Fedul, tmp_path: 
     assert results["supervised"]["labels_used"] > 1000
     assert 0.09 < results["supervised labels=0.1"]["labels_used"] / results["supervised"]["labels_used"] < 0.11
     assert all(0 <= result["test_error"] <= 1 and result["seconds"] > 0 for result in results.values())
-    folders = [c.folder for c in contestants(CompareConfig().methods, CompareConfig().algorithms)]
+    folders = [c.folder for c in parse_variants(CompareConfig().methods, CompareConfig().algorithms)]
     runs = tmp_path / outcome.document["run"] / "runs"
     assert sorted(folder.name for folder in runs.iterdir()) == sorted(folders)
     assert all((runs / name / "seed-0/model/classifier.json").exists() for name in folders)
@@ -34,17 +36,17 @@ def shown(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, O
     return folder, warm.run("demo --rounds 1 --seed 3 --out demo", folder)
 
 
-def test_the_demo_prints_a_table_and_what_it_has_shown(shown: tuple[Path, Outcome]) -> None:
+def test_the_demo_prints_a_table_and_a_summary(shown: tuple[Path, Outcome]) -> None:
     _, outcome = shown
     assert outcome.code == 0
     rows = [line for line in outcome.out.splitlines() if "%" in line]
-    assert [row.split("│")[1].strip() for row in rows] == METHODS
+    assert [row.strip().split("  ")[0] for row in rows] == METHODS
     assert "labels used" in outcome.out
-    assert "What was just shown" in outcome.out
+    assert "What was shown" in outcome.out
     assert "runs: demo" in outcome.out
 
 
-def test_the_runs_of_a_demo_are_a_comparison_that_can_be_gone_on_with(
+def test_the_runs_of_a_demo_are_a_comparison_that_can_be_continued(
     shown: tuple[Path, Outcome], fedul: Fedul, tmp_path: Path
 ) -> None:
     shutil.copytree(shown[0] / "demo", tmp_path / "demo")

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedul.data import read
-from fedul.export.comparison import silent_runtime
+from fedul.data import read_source
+from fedul.exporting.onnx import silent_runtime
 
-from .command import COMMAND, Fedul, contents, environment, leftovers, refuses
+from ..runs import contents
+from .checks import leftovers, refuses
+from .command import COMMAND, Fedul, environment
 
 with_onnx = pytest.mark.skipif(
     find_spec("onnx") is None or find_spec("onnxruntime") is None, reason="the extra fedul[onnx] is not installed"
@@ -22,7 +24,7 @@ with_onnx = pytest.mark.skipif(
 
 @with_onnx
 def test_the_file_predicts_as_the_command_does(fedul: Fedul, finished_run: Path) -> None:
-    rows = read("digits").test_inputs[:20].numpy()
+    rows = read_source("digits").test_inputs[:20].numpy()
     np.save(finished_run.parent / "rows.npy", rows)
     mix = "0=0.91," + ",".join(f"{k}=0.01" for k in range(1, 10))
     outcome = fedul(f"export RUN --format onnx --prior {mix} --out new/digits.onnx --json")
@@ -69,7 +71,7 @@ def test_the_comparison_leaves_nothing_in_the_home_of_the_user(finished_run: Pat
         ("export NOWHERE --format card", "no classifier in it"),
         ("export RUN/model --format card", "holds no run"),
         ("export RUN --format onnx --out RUN/config.json", "an ONNX file ends in .onnx"),
-        ("export RUN --format card --out RUN/config.json", "is there already and not of a model card"),
+        ("export RUN --format card --out RUN/config.json", "exists already and is not a model card"),
         ("export RUN --format card --out card.pdf", "a model card is a .json and a .md"),
         ("export RUN --format card --prior 0=1", "no share for class '1'"),
     ],

@@ -1,4 +1,4 @@
-"""`fedul federation`: files for coordinator and sites, as a user asks for them."""
+"""`fedul federation`: files for coordinator and sites."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_folder_for_flower_is_written(fedul: Fedul, tmp_path: Path) -> None:
     assert (tmp_path / "lungs" / "site.toml").exists()
 
 
-def test_a_folder_needs_no_setting(fedul: Fedul, tmp_path: Path) -> None:
+def test_a_folder_can_be_written_without_settings(fedul: Fedul, tmp_path: Path) -> None:
     outcome = fedul("federation new lungs --json")
     assert outcome.code == 0
     assert all((tmp_path / file).exists() for file in json.loads(outcome.out)["files"])
@@ -39,25 +39,25 @@ def test_keys_and_a_certificate_are_made(fedul: Fedul, tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ("new lungs --classes flu", "classes: give at least two"),
-        ("new lungs --sites 2 --min-sites 3", "min-sites: 3 of 2 sites cannot be had"),
-        ("new lungs --out runs/1", "out: 'runs/1' is no absolute path"),
+        ("new lungs --sites 2 --min-sites 3", "min-sites: 3 is more than the 2 sites"),
+        ("new lungs --out runs/1", "out: 'runs/1' is not an absolute path"),
         ("new lungs --rounds 0", "rounds: must be at least 1"),
         ("new lungs --algorithm nonsense", "unknown algorithm 'nonsense'"),
         ("new lungs --algorithm fedprox --algorithm-option nu=1", "unknown option of algorithm fedprox 'nu'"),
         ("new lungs --method-option trust=1", "unknown option of method fedul 'trust'"),
         ("new lungs --model my.module:factory", "sites take models by name only"),
         ("new lungs --classes flu,cold --test-prior flu=1", "test-prior: no share for class 'cold'"),
-        ("new lungs --test-prior flu=1", "test-prior: is of classes; give them as well (--classes)"),
-        ("new .", "is there already and not empty"),
-        ("keys keys", "say what is needed: --host NAME"),
+        ("new lungs --test-prior flu=1", "test-prior: needs the classes too (--classes)"),
+        ("new .", "exists and is not empty"),
+        ("keys keys", "give --host NAME"),
         ("keys keys --site a/b", "'a/b' cannot be a file name"),
         ("keys keys --host localhost --site north --site a/b", "'a/b' cannot be a file name"),
         ("keys keys --site north --site north", "north.key: would be written twice"),
-        ("demo --out .", "is there already and not empty"),
+        ("demo --out .", "exists and is not empty"),
         ("demo --algorithm nonsense", "unknown algorithm 'nonsense'"),
     ],
 )
-def test_what_cannot_be_made_is_refused_and_nothing_is_written(
+def test_wrong_arguments_are_refused_and_nothing_is_written(
     fedul: Fedul, tmp_path: Path, line: str, problem: str
 ) -> None:
     (tmp_path / "mine.txt").write_text("mine")

@@ -1,4 +1,4 @@
-"""A real nginx with the configuration of a federation's folder: sites come through, and nobody can start runs there."""
+"""A real nginx with the configuration of a federation's folder forwards sites and refuses to start runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 import shutil
 import ssl
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,10 +18,11 @@ if importlib.util.find_spec("flwr") is None:
 if shutil.which("nginx") is None:
     pytest.skip("nginx is not installed", allow_module_level=True)
 
-from fedul.engines.flower.loopback import HOST, Loopback, free_port, loopback
-from fedul.runs import RunFolder
+from fedul.engines.flower.deploy.loopback import HOST, Loopback, free_port, loopback
+from fedul.training import RunFolder
 
 from ..engines.flower.wire import DIGITS
+from ..waiting import wait_until
 
 SETTINGS = {"classes": ",".join("0123456789"), "sites": 1, "min-sites": 1}
 
@@ -49,25 +49,28 @@ def public(federation: Loopback) -> Iterator[int]:
 
 
 def status(federation: Loopback, port: int, path: str) -> int:
-    """What a request of somebody who has the coordinator's certificate, and no key, is answered."""
+    """HTTP status of a request with the coordinator's certificate and without a key."""
     trusted = ssl.create_default_context(cafile=str(federation.folder / "keys" / "ca.pem"))
     kind = {"Content-Type": "application/protobuf"}
     request = urllib.request.Request(f"https://{HOST}:{port}{path}", data=b"", headers=kind, method="POST")
-    for _ in range(100):
+    found = []
+
+    def answered() -> bool:
         try:
             with urllib.request.urlopen(request, context=trusted, timeout=30) as answer:
-                return int(answer.status)
+                found.append(int(answer.status))
         except urllib.error.HTTPError as problem:
-            return problem.code
+            found.append(problem.code)
         except urllib.error.URLError:  # it has not begun to listen
-            time.sleep(0.1)
-    raise AssertionError("nobody listens")
+            return False
+        return True
+
+    wait_until(answered, lambda: f"nothing listens on port {port}")
+    return found[0]
 
 
 @pytest.mark.slow
-def test_sites_come_through_and_whoever_would_start_runs_does_not(
-    federation: Loopback, public: int, tmp_path: Path
-) -> None:
+def test_nginx_forwards_sites_and_refuses_to_start_runs(federation: Loopback, public: int, tmp_path: Path) -> None:
     assert status(federation, federation.port, "/v1/control/list-nodes") == 200  # Flower asks for no password
     roundabout = ("/v1/fleet/../control/list-nodes", "/v1/fleet/%2e%2e/control/list-nodes")
     for path in ("/v1/control/list-nodes", *roundabout, "/v1/runtime/acquire-task", "/"):

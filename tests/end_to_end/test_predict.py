@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedul.classifier import Classifier
-from fedul.data import read
+from fedul.data import read_source
+from fedul.data.files.schema import ImageSchema
 from fedul.models import build
-from fedul.schema.images import ImageSchema
 
-from .command import Fedul, Outcome, Warm, refuses
+from .checks import refuses
+from .command import Fedul, Outcome, Warm
 
 CLASSES = tuple("0123456789")
 
@@ -29,7 +30,7 @@ CLASSES = tuple("0123456789")
 def folder(canonical: tuple[Path, Outcome], tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("predict")
     shutil.copytree(canonical[0], here / "RUN")
-    flat: NDArray[np.uint8] = read("digits").test_inputs[:50].reshape(50, 64).numpy()
+    flat: NDArray[np.uint8] = read_source("digits").test_inputs[:50].reshape(50, 64).numpy()
     np.save(here / "rows.npy", flat)
     np.save(here / "images.npy", flat.reshape(50, 1, 8, 8))
     np.save(here / "floats.npy", flat.astype(np.float64))
@@ -58,7 +59,7 @@ def probabilities(prediction: Outcome) -> NDArray[np.float64]:
 
 
 def table(text: str, first: int = 1) -> tuple[list[str], list[str], NDArray[np.float64]]:
-    """The header, the first column, and the figures from the column `first` on."""
+    """Return the header, the first column, and the numbers from the column `first` on."""
     header, *rows = list(csv.reader(io.StringIO(text)))
     return header, [row[0] for row in rows], np.array([[float(cell) for cell in row[first:]] for row in rows])
 
@@ -87,7 +88,7 @@ def test_the_json_document_says_all_that_the_table_says(
 
 
 def test_most_predictions_of_a_trained_classifier_are_right(probabilities: NDArray[np.float64]) -> None:
-    assert (probabilities.argmax(axis=1) == read("digits").test_labels[:50]).mean() > 0.5
+    assert (probabilities.argmax(axis=1) == read_source("digits").test_labels[:50]).mean() > 0.5
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_predictions_do_not_replace_a_folder(fedul: Fedul, folder: Path) -> None
 
 @pytest.fixture(scope="module")
 def pictures(folder: Path) -> list[str]:
-    """A classifier of images, and the files of a folder of them, in their order."""
+    """Train a classifier of images; return the files of a folder of images in their order."""
     module, schema = build("linear", (1, 4, 4), 2, seed=0), ImageSchema(1, 4, 4)
     Classifier(module, "linear", ("flu", "cold"), (1, 4, 4), np.array([0.5, 0.5]), schema=schema).save(folder / "EYES")
     names = ["=1+1.png", "a/x.png", "b, c.png"]
@@ -156,7 +157,7 @@ def pictures(folder: Path) -> list[str]:
     return ["./=1+1.png", *names[1:]]
 
 
-def test_images_are_told_apart_by_the_names_of_their_files(fedul: Fedul, folder: Path, pictures: list[str]) -> None:
+def test_predictions_of_images_name_their_files(fedul: Fedul, folder: Path, pictures: list[str]) -> None:
     document = fedul("predict EYES photos --json").document
     assert document["file"] == pictures
     for name in ("p.csv", "p.parquet"):
@@ -178,18 +179,16 @@ def test_an_old_leftover_of_a_killed_command_is_removed(fedul: Fedul, folder: Pa
 
 
 @pytest.mark.parametrize("name", ["t.xlsx", "t.npy", "t.txt", "t"])
-def test_predictions_are_not_written_under_a_name_that_says_something_else(
-    fedul: Fedul, folder: Path, name: str
-) -> None:
+def test_predictions_need_a_file_name_of_a_known_format(fedul: Fedul, folder: Path, name: str) -> None:
     refuses(fedul, folder, f"predict RUN rows.npy --out {name}", "name a file that ends in .csv or .parquet")
 
 
-def test_a_folder_where_arrays_are_expected_is_refused_as_one(fedul: Fedul, folder: Path) -> None:
+def test_a_folder_is_refused_where_arrays_are_expected(fedul: Fedul, folder: Path) -> None:
     refuses(fedul, folder, "predict RUN RUN", "RUN: is a folder, but the classifier takes arrays")
 
 
 @pytest.mark.usefixtures("finished_run")
-def test_predictions_that_are_stopped_leave_no_file_and_say_so(warm: Warm, tmp_path: Path) -> None:
+def test_stopped_predictions_leave_no_file_and_say_so(warm: Warm, tmp_path: Path) -> None:
     np.save(tmp_path / "many.npy", np.zeros((300_000, 64), np.uint8))
     running = warm.start("predict RUN many.npy --out new/stopped.csv", tmp_path)
     running.wait_until(lambda: list(tmp_path.glob("new/.writing-*")))
@@ -199,7 +198,7 @@ def test_predictions_that_are_stopped_leave_no_file_and_say_so(warm: Warm, tmp_p
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_a_class_may_be_absent_from_the_population_that_rows_are_from(fedul: Fedul) -> None:
+def test_a_class_may_have_share_0_in_the_prior(fedul: Fedul) -> None:
     prior = ",".join(f"{k}={0.5 if k < 2 else 0}" for k in range(10))
     document = json.loads(fedul(f"predict RUN rows.npy --prior {prior} --json").out)
     assert {value for row in document["probabilities"] for value in row[2:]} == {0.0}

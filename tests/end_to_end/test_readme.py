@@ -12,21 +12,24 @@ from pathlib import Path
 import pytest
 
 from fedul import __version__
-from fedul.data import SOURCES, found
+from fedul.data import SOURCES, find_source
 from fedul.data.source import user_cache
 
+from ..places import ROOT
 from .command import Fedul, Outcome, Warm, environment
 
-README = Path(__file__).parents[2] / "README.md"
-GUIDES = [README, *(README.parent / "docs" / name for name in ("guide.md", "sklearn.md", "federation.md"))]
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCED = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-ABSENT = [name for name in SOURCES if found(name) is None]
+COMMANDS = ["", "demo", "example", "check", "train", "compare", "evaluate", "predict", "export", "report", "reproduce"]
+COMMANDS += ["methods", "algorithms", "datasets", "datasets fetch"]
+COMMANDS += ["federation new", "federation keys", "federation demo"]
+ABSENT = [name for name in SOURCES if find_source(name) is None]
 
 
 def steps(text: str, absent: list[str]) -> list[tuple[str, str]]:
-    """The programs and the commands of a text, in its order; Python blocks without a command between are one program.
+    """Return the programs and commands of a text in order; consecutive Python blocks are one program.
 
-    What names a data set that is not on this machine is left out.
+    Steps that name a data set which is not on this machine are left out.
     """
     found: list[tuple[str, str]] = []
     for language, body in FENCED.findall(text):
@@ -55,12 +58,17 @@ def done(kind: str, step: str, warm: Warm, folder: Path) -> Outcome:
     return Outcome(ended.returncode, ended.stdout, ended.stderr)
 
 
+EXAMPLES = {path.name: found for path in TEXTS if (found := steps(path.read_text(encoding="utf-8"), ABSENT))}
+
+
+def test_the_guides_have_examples() -> None:
+    assert {"README.md", "guide.md", "sklearn.md", "federation.md"} <= EXAMPLES.keys()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
-def test_every_example_of_the_guides_runs(warm: Warm, tmp_path: Path, guide: Path) -> None:
-    examples = steps(guide.read_text(encoding="utf-8"), ABSENT)
-    assert examples
-    for kind, step in examples:
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_of_readme_and_documentation_runs(warm: Warm, tmp_path: Path, name: str) -> None:
+    for kind, step in EXAMPLES[name]:
         outcome = done(kind, step, warm, tmp_path)
         assert outcome.code == 0, f"{step}\n{outcome.err}"
 
@@ -85,23 +93,24 @@ def test_an_example_that_fails_is_noticed(warm: Warm, tmp_path: Path, example: s
     assert done(*step, warm, tmp_path).code != 0
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["", "demo", "example", "check", "train", "evaluate", "predict", "export", "report", "datasets", "datasets fetch"]
-    + [f"federation {name}" for name in ("new", "keys", "demo")],
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_every_command_shows_an_example(fedul: Fedul, command: str) -> None:
     outcome = fedul(f"{command} --help")
     assert (outcome.code, outcome.err) == (0, "")
     assert f"Example:  fedul {command}" in outcome.out
 
 
-def test_the_version_is_told(fresh_fedul: Fedul) -> None:
+def test_only_commands_that_read_tables_offer_them(fedul: Fedul) -> None:
+    offered = {command: "your own table" in " ".join(fedul(f"{command} --help").out.split()) for command in COMMANDS}
+    assert {command for command, offers in offered.items() if offers} == {"train", "check"}
+
+
+def test_the_version_is_printed(fresh_fedul: Fedul) -> None:
     outcome = fresh_fedul("--version")
     assert (outcome.code, outcome.out, outcome.err) == (0, f"fedul {__version__}\n", "")
 
 
-def test_help_needs_nothing_that_is_loaded_before(fresh_fedul: Fedul) -> None:
+def test_help_works_in_a_new_process(fresh_fedul: Fedul) -> None:
     outcome = fresh_fedul("--help")
     assert (outcome.code, outcome.err) == (0, "")
     assert "Example:  fedul demo" in outcome.out

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from fedul.report.page import page
+from fedul.reporting.page import render_page
 
-from ..report.pages import Reader, as_files, made_up
+from ..reporting.pages import Reader, as_files, made_up
+from ..runs import contents
 from .browser import CHROMIUM, HOW, Page, browser
-from .command import Fedul, contents, leftovers, refuses
+from .checks import leftovers, refuses
+from .command import Fedul
 
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason=HOW)
 
@@ -57,7 +59,9 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("report") / "report.html"
-    file.write_text(page(made_up("<script>alert(1)</script>", "\"&'", "a" * 90, "a set with a very long name " * 4)))
+    file.write_text(
+        render_page(made_up("<script>alert(1)</script>", "\"&'", "a" * 90, "a set with a very long name " * 4))
+    )
     return file
 
 
@@ -165,9 +169,9 @@ def test_a_report_is_written_beside_the_run_and_shows_its_priors(fedul: Fedul, f
     assert (done.code, done.err) == (0, "")
     assert done.document == {"run": "RUN", "out": "RUN/report.html", "missing": ["evaluation", "check"]}
     read = Reader((finished_run / "report.html").read_text(encoding="utf-8"))
-    assert "How well can 10 classes be told apart without labels?" in read.plain
-    assert "40 sets of 50 shown; 10 more are not." in read.plain
-    assert "fedul evaluate RUN" in read.plain
+    assert "How well can 10 classes be told apart without labels?" in read.plain_text
+    assert "40 sets of 50 shown; 10 more are not." in read.plain_text
+    assert "fedul evaluate RUN" in read.plain_text
     assert leftovers(finished_run) == []
 
 
@@ -181,7 +185,7 @@ def test_what_other_commands_found_is_on_the_page_and_the_run_is_left_as_it_was(
     assert done.code == 0, done.err
     assert "report written to pages/run.html" in done.out
     assert contents(finished_run) == before
-    plain = Reader((tmp_path / "pages/run.html").read_text(encoding="utf-8")).plain
+    plain = Reader((tmp_path / "pages/run.html").read_text(encoding="utf-8")).plain_text
     assert "in an estimated 93 % of cases" in plain
     assert "One more set with much flu would help most." in plain
 
@@ -190,7 +194,7 @@ def test_what_other_commands_found_is_on_the_page_and_the_run_is_left_as_it_was(
     ("settings", "reason"),
     [
         ({"data": "gone.csv", "priors": "gone-too.csv"}, "gone"),
-        ({}, "the run does not say where its data is from"),
+        ({}, "the run does not record where its data is from"),
         ({"data": "digits", "clients": 4}, "the data is not what the run was trained on"),
     ],
 )
@@ -201,7 +205,7 @@ def test_without_the_data_of_the_run_the_page_goes_without_priors(
     file.write_text(json.dumps({**json.loads(file.read_text()), "data": settings}))
     done = fedul("report RUN --json")
     assert done.code == 0, done.err
-    assert done.err.startswith("note: the page goes without class priors: ")
+    assert done.err.startswith("note: the page has no class priors: ")
     assert reason in done.err
     assert "priors" in done.document["missing"]
 
@@ -210,7 +214,7 @@ def test_a_run_that_is_not_finished_has_a_page_too(fedul: Fedul, finished_run: P
     for name in ("result.json", "model/classifier.json"):
         (finished_run / name).unlink()
     assert fedul("report RUN").code == 0
-    plain = Reader((finished_run / "report.html").read_text(encoding="utf-8")).plain
+    plain = Reader((finished_run / "report.html").read_text(encoding="utf-8")).plain_text
     assert "This run is not finished: 3 rounds of 3 are done." in plain
 
 
@@ -221,4 +225,4 @@ def test_what_is_no_run_or_damaged_is_refused(fedul: Fedul, finished_run: Path, 
     (finished_run / "result.json").write_text("{}")
     refuses(fedul, tmp_path, "report RUN", "result.json: damaged; delete it")
     (finished_run / "metrics.jsonl").write_text("{")
-    refuses(fedul, tmp_path, "report RUN", "go on with the run (--resume), which writes it again")
+    refuses(fedul, tmp_path, "report RUN", "continue the run (--resume), which writes it again")

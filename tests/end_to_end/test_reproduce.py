@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
-from .command import Fedul, Warm, refuses
+from ..waiting import wait_until
+from .checks import refuses
+from .command import Fedul, Warm
 
 SMALL = "reproduce table1 --scale smoke --only split=iid,data=mnist,sets=10,method=fedul|supervised"
 
@@ -29,7 +30,7 @@ def test_every_cell_of_table_1_runs_end_to_end(fedul: Fedul, tmp_path: Path) -> 
     assert "| -- |" not in table
 
 
-def test_a_table_that_is_there_is_shown_and_not_run_again(fedul: Fedul, tmp_path: Path) -> None:
+def test_a_finished_table_is_printed_without_running_it_again(fedul: Fedul, tmp_path: Path) -> None:
     first, again = (fedul(f"{SMALL} --out R --json") for _ in range(2))
     assert first.document == again.document
     assert "0.78 (0.06)" in fedul(f"{SMALL} --out R").out
@@ -41,19 +42,19 @@ def test_without_a_name_the_tables_are_listed(fedul: Fedul) -> None:
     assert all(name in listed for name in ("table1", "table2", "noise", "departures"))
 
 
-def test_the_list_can_be_had_as_json(fedul: Fedul) -> None:
+def test_the_list_of_tables_can_be_printed_as_json(fedul: Fedul) -> None:
     listed = {one["name"]: one for one in fedul("reproduce --json").document["experiments"]}
     assert listed["table1"]["axes"]["sets"] == ["10", "20", "40"]
 
 
-def test_figures_that_were_published_without_a_deviation_are_null_in_json(fedul: Fedul) -> None:
+def test_a_missing_published_deviation_is_null_in_json(fedul: Fedul) -> None:
     chosen = "--only split=iid,method=fedul,measure=operations"
     (cell,) = fedul(f"reproduce efficiency --scale smoke --out R --json {chosen}").document["cells"]
     assert cell["published"] == [[48125422, None]]
     assert cell["means"] == [64 * 10 + 10 * 10 + 10]
 
 
-def test_a_part_of_a_table_leaves_the_rest_of_it_in_the_files(fedul: Fedul, tmp_path: Path) -> None:
+def test_running_some_cells_keeps_the_others_in_the_files(fedul: Fedul, tmp_path: Path) -> None:
     for method in ("fedul", "supervised"):
         chosen = f"--only split=iid,data=mnist,sets=10,method={method}"
         assert fedul(f"reproduce table1 --scale smoke --out R {chosen}").code == 0
@@ -86,7 +87,7 @@ def test_a_setting_can_be_changed_for_all_cells(fedul: Fedul, tmp_path: Path) ->
         ("reproduce table1 --set loss", "set: expected NAME=VALUE, got 'loss'"),
         ("reproduce table1 --set los=brier", "unknown setting 'los': did you mean 'loss'"),
         ("reproduce table1 --set method=fedul", "method: is what the cells of table1 differ in"),
-        ("reproduce table1 --set rounds=3", "set: rounds has an option of its own"),
+        ("reproduce table1 --set rounds=3", "set: rounds has its own option"),
     ],
 )
 def test_what_cannot_be_reproduced_is_refused(fedul: Fedul, tmp_path: Path, line: str, complaint: str) -> None:
@@ -104,10 +105,7 @@ def test_worker_processes_do_not_outlive_their_parent(
         assert len(in_session(parent.pid)) >= 3
         parent.send(how)
         assert parent.outcome().code == code
-        deadline = time.monotonic() + 60
-        while in_session(parent.pid) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert in_session(parent.pid) == []
+        wait_until(lambda: in_session(parent.pid) == [])
     finally:
         for pid in in_session(parent.pid):
             os.kill(pid, signal.SIGKILL)
@@ -118,7 +116,7 @@ def runs_begun(folder: Path) -> int:
 
 
 def in_session(session: int) -> list[int]:
-    """Living processes of a session."""
+    """Return the running processes of a session."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from .command import Fedul, Outcome, Warm, contents, is_one_sentence, leftovers
+from ..runs import contents
+from .checks import is_one_sentence, leftovers
+from .command import Fedul, Outcome, Warm
 
 TRAIN = "train --rounds 8 --clients 3 --checkpoint-every 1 --threads 1 --out RUN --json"
 CHECKPOINT = "RUN/checkpoint/state.safetensors"
@@ -23,7 +25,7 @@ METRICS = "RUN/metrics.jsonl"
 
 @dataclass(frozen=True)
 class Whole:
-    """A run that was never stopped: what it came to, and the seconds that it takes."""
+    """An uninterrupted run: its weights, and the seconds that it takes."""
 
     sha256: str
     seconds: float
@@ -115,7 +117,7 @@ def test_a_finished_run_can_be_resumed_without_effect(
     assert {**contents(tmp_path), **weights} == {**before, **weights}
 
 
-def test_what_a_kill_between_the_last_two_writes_kept_from_the_metrics_is_made_good(
+def test_metrics_that_a_kill_prevented_are_written_on_resume(
     finished_run: Path, canonical: tuple[Path, Outcome], fedul: Fedul
 ) -> None:
     metrics = (finished_run / "metrics.jsonl").read_bytes()
@@ -126,7 +128,7 @@ def test_what_a_kill_between_the_last_two_writes_kept_from_the_metrics_is_made_g
     assert (finished_run / "model/classifier.json").exists()
 
 
-def test_a_run_of_an_earlier_release_can_be_resumed(finished_run: Path, fedul: Fedul) -> None:
+def test_a_run_of_another_release_with_the_same_format_can_be_resumed(finished_run: Path, fedul: Fedul) -> None:
     stored = json.loads((finished_run / "config.json").read_text())
     (finished_run / "config.json").write_text(json.dumps({**stored, "software": {"fedul": "0.0.9", "torch": "2.6"}}))
     assert fedul("train --resume --out RUN --rounds 4").code == 0
@@ -145,7 +147,7 @@ def test_leftovers_of_a_kill_before_the_first_file_do_not_stay(fedul: Fedul, tmp
     assert leftovers(tmp_path) == []
 
 
-def test_a_run_stopped_by_hand_says_how_to_go_on(warm: Warm, tmp_path: Path) -> None:
+def test_a_run_stopped_by_hand_says_how_to_continue(warm: Warm, tmp_path: Path) -> None:
     training = warm.start(TRAIN.replace("--rounds 8", "--rounds 200"), tmp_path)
     training.wait_until(lambda: rounds_done(tmp_path) >= 1)
     training.send(signal.SIGINT)
@@ -172,7 +174,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.skipif(shutil.which("mount") is None, reason="this system has no mount command")
-def test_a_disk_that_fills_up_costs_nothing_but_the_rounds_since_the_last_checkpoint(
+def test_a_full_disk_loses_only_the_rounds_since_the_last_checkpoint(
     warm: Warm, small_disk: Path, whole: Whole
 ) -> None:
     outcome = warm.run(TRAIN, small_disk)

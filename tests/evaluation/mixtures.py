@@ -8,26 +8,27 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul.evaluation.judged import Judged, JudgedClient
-from fedul.priors import Matrix, sample
+from fedul.core import Matrix
+from fedul.core.priors import sample_priors
+from fedul.evaluation.out_of_fold import ClientPredictions, OutOfFoldPredictions
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """What was judged, and the class of each row of each client."""
+    """Predictions for the rows of all clients, and the true class of each row."""
 
-    judged: Judged
+    predictions: OutOfFoldPredictions
     labels: list[NDArray[np.int64]]
 
     @cached_property
     def recall(self) -> Matrix:
         labels = np.concatenate(self.labels)
-        right = np.concatenate([client.probabilities.argmax(1) for client in self.judged.clients]) == labels
-        return np.array([right[labels == k].mean() for k in range(len(self.judged.classes))])
+        right = np.concatenate([client.probabilities.argmax(1) for client in self.predictions.clients]) == labels
+        return np.array([right[labels == k].mean() for k in range(len(self.predictions.classes))])
 
     @property
     def accuracy(self) -> float:
-        return float(self.judged.test_prior @ self.recall)
+        return float(self.predictions.test_prior @ self.recall)
 
 
 def mixture(
@@ -45,17 +46,17 @@ def mixture(
     """Probabilities are the true posteriors to the power `sharpness`: above 1, they are too sure."""
     generator = np.random.default_rng(seed)
     centres = generator.normal(size=(classes, 3)) * apart / np.sqrt(2)
-    judged, labels = [], []
+    predictions, labels = [], []
     for c in range(clients):
-        priors = sample(recipe, sets, classes, generator)
+        priors = sample_priors(recipe, sets, classes, generator)
         counts = np.stack([generator.multinomial(rows, own) for own in priors])
         label = np.concatenate([np.repeat(np.arange(classes), own) for own in counts])
         inputs = centres[label] + generator.normal(size=(len(label), 3))
         logs = -sharpness * np.square(inputs[:, None] - centres).sum(axis=2) / 2
         shares = np.exp(logs - logs.max(axis=1, keepdims=True))
         names = [f"set {m}" for m in range(sets)]
-        judged.append(
-            JudgedClient(
+        predictions.append(
+            ClientPredictions(
                 f"client-{c + 1}",
                 names,
                 counts / rows if exact else priors,
@@ -68,4 +69,4 @@ def mixture(
         )
         labels.append(label)
     names = [f"class {k}" for k in range(classes)]
-    return Mixture(Judged(judged, names, np.full(classes, 1 / classes)), labels)
+    return Mixture(OutOfFoldPredictions(predictions, names, np.full(classes, 1 / classes)), labels)

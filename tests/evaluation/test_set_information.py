@@ -11,14 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from fedul.evaluation.set_information import ExpectedRows, at_boundary, in_the_open, over_pairs, split
-from fedul.priors import Matrix
-from fedul.transition import Transition
+from fedul.core import Matrix, Transition
+from fedul.evaluation.set_information import (
+    ExpectedRows,
+    at_boundary,
+    at_uninformative_inputs,
+    average_over_pairs,
+    split,
+)
 
 from ..worlds import World, random_world, repeatable, seeds, worlds
 
 Measure = Callable[[ExpectedRows], Matrix]
-MEASURES: list[Measure] = [lambda e: at_boundary(e).pairs, lambda e: at_boundary(e, 0.9).pairs, in_the_open]
+MEASURES: list[Measure] = [lambda e: at_boundary(e).pairs, lambda e: at_boundary(e, 0.9).pairs, at_uninformative_inputs]
 measures = pytest.mark.parametrize("measure", MEASURES, ids=["boundary", "sure", "open"])
 ROWS = 1000.0
 
@@ -61,14 +66,14 @@ def test_on_a_boundary_it_is_the_ratio_of_fisher_informations_by_autograd(world:
 
 @repeatable
 @given(seeds, st.integers(2, 5))
-def test_in_the_open_it_is_the_ratio_of_cramer_rao_bounds_by_autograd(seed: int, classes: int) -> None:
+def test_at_uninformative_inputs_it_is_the_ratio_of_cramer_rao_bounds_by_autograd(seed: int, classes: int) -> None:
     world = random_world(np.random.default_rng(seed), classes, [classes + 1, classes])
     contrast = np.eye(classes)[0] - np.eye(classes)[1]
     labels, sets = (
         contrast @ np.linalg.pinv(fisher(world, world.test_prior, labels=known), rcond=1e-9) @ contrast
         for known in (True, False)
     )
-    assert_allclose(in_the_open(expected_of(world))[0, 1], labels / sets, rtol=1e-5)
+    assert_allclose(at_uninformative_inputs(expected_of(world))[0, 1], labels / sets, rtol=1e-5)
 
 
 @measures
@@ -134,14 +139,16 @@ def test_the_order_of_clients_and_sets_does_not_matter(measure: Measure, seed: i
 
 @repeatable
 @given(seeds)
-def test_splitting_a_set_adds_its_rows_times_the_squared_shift_in_the_open(seed: int) -> None:
+def test_splitting_a_set_adds_its_rows_times_the_squared_shift_at_uninformative_inputs(seed: int) -> None:
     world = random_world(np.random.default_rng(seed), 3, [4, 3])
     before = expected_of(world)
     found = split(before, 0, 1, everywhere=False)
     contrast = np.array([1.0, -1, 0])
     label = 1 / (contrast @ np.linalg.pinv(fisher(world, world.test_prior, labels=True), rcond=1e-9) @ contrast)
     gained = before.sizes[found.sets[0]] * found.shift**2
-    assert_allclose(in_the_open(found.after)[0, 1], in_the_open(before)[0, 1] + gained / label, rtol=1e-6)
+    assert_allclose(
+        at_uninformative_inputs(found.after)[0, 1], at_uninformative_inputs(before)[0, 1] + gained / label, rtol=1e-6
+    )
 
 
 @repeatable
@@ -158,5 +165,5 @@ def test_splitting_all_sets_helps_at_least_as_much_as_splitting_one(seed: int) -
 def test_one_figure_for_all_pairs_is_their_harmonic_mean_and_zero_if_one_is() -> None:
     prior = np.full(3, 1 / 3)
     pairs = np.array([[0, 0.5, 0.25], [0.5, 0, 0.25], [0.25, 0.25, 0]])
-    assert over_pairs(pairs, prior) == pytest.approx(3 / (2 + 4 + 4))
-    assert over_pairs(np.where(pairs == 0.5, 0.0, pairs), prior) == 0
+    assert average_over_pairs(pairs, prior) == pytest.approx(3 / (2 + 4 + 4))
+    assert average_over_pairs(np.where(pairs == 0.5, 0.0, pairs), prior) == 0

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from fedul._utils.randomness import torch_generator
 from fedul.methods.augment import MARGIN, ROTATION, apply, draw
-from fedul.randomness import torch_generator
 
 
 def images(rows: int = 5, channels: int = 3, height: int = 8, width: int = 8) -> Tensor:
@@ -68,9 +68,9 @@ def test_a_rotation_by_quarter_turns_moves_every_pixel_to_its_place(quarters: in
 
 def test_every_image_is_turned_by_its_own_angle() -> None:
     angles = torch.tensor([[0.0], [math.pi / 2], [0.0], [math.pi], [0.0]], dtype=torch.float64)
-    together = apply("rotate", images(), angles)
+    rotated = apply("rotate", images(), angles)
     for i in range(5):
-        assert_close(together[i : i + 1], apply("rotate", images()[i : i + 1], angles[i : i + 1]))
+        assert_close(rotated[i : i + 1], apply("rotate", images()[i : i + 1], angles[i : i + 1]))
 
 
 def test_drawn_angles_are_within_the_largest_rotation_to_both_sides() -> None:

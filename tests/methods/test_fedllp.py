@@ -13,31 +13,21 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
 import fedul
-from fedul.federation import Federation, UnlabeledSets
+from fedul._utils.randomness import torch_generator
+from fedul.core import Federation, Study, UnlabeledSets
 from fedul.methods import make_method
-from fedul.methods.base import Task
-from fedul.methods.fedllp import LEAST, FedLLP
+from fedul.methods.fedllp import MIN_SHARE, FedLLP
+from fedul.methods.task import Task
 from fedul.models import build
 from fedul.models.weights import weights_of
-from fedul.randomness import torch_generator
-from fedul.truth import Study
 
+from ..factories import dense_network, gaussian_rows, gaussian_study, seeded_network
+from ..runs import largest_difference
 from ..worlds import repeatable, seeds
-from .studies import (
-    NAMES,
-    SETTINGS,
-    drawn_rows,
-    flat_gradient,
-    gradient_of,
-    largest_difference,
-    looked_at,
-    network,
-    padded,
-    seeded_network,
-    study_of,
-)
+from .steps import SETTINGS, flat_gradient, gradient_of, padded, task_of_round
 
-STUDY = study_of(test_prior=np.array([0.5, 0.2, 0.3]))
+NAMES = ("north", "south")
+STUDY = gaussian_study(NAMES, rows=12, test_prior=np.array([0.5, 0.2, 0.3]), dtype=np.float64)
 CLIENT = STUDY.federation.clients[0]
 
 
@@ -51,7 +41,7 @@ def whole_set_loss(module: nn.Module, client: UnlabeledSets = CLIENT) -> Tensor:
 
 
 def round_of(method: FedLLP, module: nn.Module) -> Task:
-    return looked_at(method, method.task(CLIENT, STUDY.federation), module)
+    return task_of_round(method, method.task(CLIENT, STUDY.federation.spec), module)
 
 
 def gradient_over_an_epoch(method: FedLLP, module: nn.Module, batch_size: int, seed: int = 0) -> tuple[float, Tensor]:
@@ -67,7 +57,7 @@ def gradient_over_an_epoch(method: FedLLP, module: nn.Module, batch_size: int, s
 @repeatable
 @given(seeds, st.integers(1, 40))
 def test_at_the_rounds_start_the_steps_of_an_epoch_have_the_gradient_of_whole_sets(seed: int, batch_size: int) -> None:
-    module = seeded_network(seed)
+    module = seeded_network(seed=seed)
     expected = whole_set_loss(module)
     loss, gradient = gradient_over_an_epoch(FedLLP(), module, batch_size, seed)
     assert_allclose(loss, expected.item(), rtol=1e-12)
@@ -75,11 +65,11 @@ def test_at_the_rounds_start_the_steps_of_an_epoch_have_the_gradient_of_whole_se
 
 
 def bias(method: FedLLP, batch_size: int) -> float:
-    """How far the gradient over steps is from that of whole sets, as a share of it, in the mean over many epochs."""
+    """Return the relative error of the gradient over steps against that of whole sets, averaged over many epochs."""
     module = seeded_network()
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter *= 2  # a fresh network predicts about the same for all rows, and then no mean can be far off
+            parameter *= 2  # a new network predicts about the same for all rows, and then no mean can be far off
     expected = flat_gradient(whole_set_loss(module), module)
     epochs = [gradient_over_an_epoch(method, module, batch_size, seed)[1] for seed in range(30)]
     return ((torch.stack(epochs).mean(0) - expected).norm() / expected.norm()).item()
@@ -91,7 +81,7 @@ def test_the_mean_over_the_rows_of_small_steps_is_biased_and_the_corrected_one_i
 
 
 def test_with_all_rows_in_one_step_the_two_means_are_the_same() -> None:
-    module, then = seeded_network(0), seeded_network(1)
+    module, then = seeded_network(seed=0), seeded_network(seed=1)
     (step,) = round_of(FedLLP(), then).plan(torch_generator(0))
     full, batch = (gradient_of(FedLLP(mean=mean), module, step) for mean in ("full", "batch"))
     assert_allclose(full, batch, rtol=0, atol=1e-13)
@@ -99,7 +89,7 @@ def test_with_all_rows_in_one_step_the_two_means_are_the_same() -> None:
 
 
 def test_in_a_step_the_mean_over_a_set_is_corrected_by_how_far_the_steps_rows_have_moved() -> None:
-    module, then = seeded_network(0), seeded_network(1)
+    module, then = seeded_network(seed=0), seeded_network(seed=1)
     step = next(iter(round_of(FedLLP(), then).plan(torch_generator(0), 10)))
     offset = step.shared["offset"]
     rows = CLIENT.inputs[CLIENT.train.index]
@@ -110,7 +100,7 @@ def test_in_a_step_the_mean_over_a_set_is_corrected_by_how_far_the_steps_rows_ha
         for m in step.targets["set"]:
             here = step.targets["set"] == m
             mean = whole[CLIENT.train.sets == m].mean(0) + (now - before)[here].mean(0)
-            loss -= (torch.from_numpy(CLIENT.priors[m]) * mean.clamp_min(LEAST).log()).sum().item() / 10
+            loss -= (torch.from_numpy(CLIENT.priors[m]) * mean.clamp_min(MIN_SHARE).log()).sum().item() / 10
         assert_allclose(FedLLP().loss(module, step).item(), loss, rtol=1e-12)
 
 
@@ -125,22 +115,22 @@ def test_a_corrected_mean_below_zero_leaves_loss_and_gradient_finite() -> None:
 @pytest.mark.parametrize("mean", ["full", "batch"])
 def test_padded_rows_change_neither_loss_nor_gradient(mean: str) -> None:
     method, module = FedLLP(mean=mean), seeded_network()
-    step = next(iter(round_of(FedLLP(), seeded_network(1)).plan(torch_generator(0), 10)))
+    step = next(iter(round_of(FedLLP(), seeded_network(seed=1)).plan(torch_generator(0), 10)))
     assert_allclose(method.loss(module, padded(step)).item(), method.loss(module, step).item(), rtol=1e-12)
     assert_allclose(gradient_of(method, module, padded(step)), gradient_of(method, module, step), rtol=0, atol=1e-14)
 
 
 def test_steps_mix_rows_of_several_sets() -> None:
-    steps = list(FedLLP().task(CLIENT, STUDY.federation).plan(torch_generator(0), 10))
+    steps = list(FedLLP().task(CLIENT, STUDY.federation.spec).plan(torch_generator(0), 10))
     assert all(len(step.targets["set"].unique()) > 1 for step in steps)
 
 
-def one_row_a_set() -> Study:
-    """Every row is a set of its own, of one class."""
+def one_row_per_set() -> Study:
+    """Return a study in which every row is a set of one class."""
     clients, known = [], {}
     for name in NAMES:
         generator = np.random.default_rng(len(name))
-        inputs, labels = drawn_rows(generator, np.full((1, 3), 1 / 3), np.zeros(30, np.int64))
+        inputs, labels = gaussian_rows(generator, np.full((1, 3), 1 / 3), np.zeros(30, np.int64))
         clients.append(UnlabeledSets.from_arrays(name, inputs, np.arange(30), np.eye(3)[labels], held_out=0))
         known[name] = labels
     nothing = dict.fromkeys(NAMES, np.zeros(0, np.int64))
@@ -150,11 +140,11 @@ def one_row_a_set() -> Study:
 
 @pytest.mark.parametrize("mean", ["full", "batch"])
 def test_with_one_pure_row_a_set_loss_and_gradient_are_those_of_supervised_learning(mean: str) -> None:
-    study, module = one_row_a_set(), seeded_network()
+    study, module = one_row_per_set(), seeded_network()
     method, supervised = FedLLP(mean=mean), make_method("supervised", {}, study.truth)
     for client in study.federation.clients:
-        ours = looked_at(method, method.task(client, study.federation), module).plan(torch_generator(0), 8)
-        theirs = supervised.task(client, study.federation).plan(torch_generator(0), 8)
+        ours = task_of_round(method, method.task(client, study.federation.spec), module).plan(torch_generator(0), 8)
+        theirs = supervised.task(client, study.federation.spec).plan(torch_generator(0), 8)
         for one, other in zip(ours, theirs, strict=True):
             assert_allclose(method.loss(module, one).item(), supervised.loss(module, other).item(), rtol=1e-12)
             expected = gradient_of(supervised, module, other)
@@ -163,15 +153,10 @@ def test_with_one_pure_row_a_set_loss_and_gradient_are_those_of_supervised_learn
 
 @pytest.mark.parametrize("mean", ["full", "batch"])
 def test_with_one_pure_row_a_set_a_whole_run_is_supervised_learning(mean: str) -> None:
-    study, settings = one_row_a_set(), {**SETTINGS, "optimizer": "sgd", "learning_rate": 0.1, "epochs": 2}
+    study, settings = one_row_per_set(), {**SETTINGS, "optimizer": "sgd", "learning_rate": 0.1, "epochs": 2}
     ours, theirs = (
         weights_of(fedul.train(study, **settings, **chosen).classifier.module)
         for chosen in ({"method": "fedllp", "method_option": {"mean": mean}}, {"method": "supervised"})
     )
     assert largest_difference(ours, theirs) < 1e-10
-    assert largest_difference(ours, weights_of(build(network, (2,), 3, seed=5))) > 1e-2
-
-
-def test_no_label_is_used() -> None:
-    assert FedLLP().labels_used(STUDY.federation) == 0
-    assert "truth" not in FedLLP.__dataclass_fields__
+    assert largest_difference(ours, weights_of(build(dense_network, (2,), 3, seed=5))) > 1e-2

@@ -14,23 +14,24 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
 import fedul
+from fedul._utils.randomness import torch_generator
+from fedul.core import RoundMetrics, Study
 from fedul.errors import InputError
-from fedul.methods.base import Step
 from fedul.methods.fedllp import FedLLP
 from fedul.methods.fedllp_vat import FedLLPVAT
-from fedul.randomness import torch_generator
-from fedul.truth import Study
+from fedul.methods.task import Step
 
+from ..factories import dense_network, digits, gaussian_study, seeded_network
 from ..worlds import repeatable, seeds
-from .studies import SETTINGS, flat_gradient, gradient_of, looked_at, network, padded, seeded_network, study_of
+from .steps import SETTINGS, flat_gradient, gradient_of, padded, task_of_round
 
-STUDY = study_of()
+STUDY = gaussian_study(("north", "south"), rows=12, dtype=np.float64)
 
 
 def one_step(method: FedLLPVAT, module: nn.Module, batch_size: int = 0) -> Step:
-    task = method.task(STUDY.federation.clients[0], STUDY.federation)
+    task = method.task(STUDY.federation.clients[0], STUDY.federation.spec)
     return next(
-        iter(looked_at(method, task, module, {"consistency": method.weight}).plan(torch_generator(0), batch_size))
+        iter(task_of_round(method, task, module, {"consistency": method.weight}).plan(torch_generator(0), batch_size))
     )
 
 
@@ -53,8 +54,8 @@ def test_the_loss_is_the_proportion_loss_and_the_weighted_consistency() -> None:
     assert consistency > 0
 
 
-class Recorder:
-    """A prediction function that writes down what it is asked."""
+class RecordInputs:
+    """A prediction function that records its inputs."""
 
     def __init__(self, predict: Callable[[Tensor], Tensor]) -> None:
         self.predict, self.asked = predict, list[Tensor]()
@@ -65,7 +66,7 @@ class Recorder:
 
 
 def perturbation(method: FedLLPVAT, module: Callable[[Tensor], Tensor], step: Step) -> Tensor:
-    recorder = Recorder(module)
+    recorder = RecordInputs(module)
     method.consistency(recorder, step, module(step.inputs))
     return recorder.asked[-1] - step.inputs
 
@@ -73,7 +74,7 @@ def perturbation(method: FedLLPVAT, module: Callable[[Tensor], Tensor], step: St
 @repeatable
 @given(seeds, st.floats(1e-3, 10))
 def test_a_perturbation_has_the_length_asked_for(seed: int, norm: float) -> None:
-    module = seeded_network(seed)
+    module = seeded_network(seed=seed)
     method = FedLLPVAT(norm=norm)
     lengths = perturbation(method, module, one_step(method, module)).norm(dim=1)
     assert_allclose(lengths, norm, rtol=1e-9)
@@ -91,7 +92,7 @@ def test_with_two_classes_and_a_linear_model_a_perturbation_runs_along_the_weigh
 @repeatable
 @given(seeds, st.sampled_from([0.03, 0.3]))
 def test_a_perturbation_changes_predictions_more_than_random_ones_of_its_length(seed: int, norm: float) -> None:
-    module, method = seeded_network(seed), FedLLPVAT(norm=norm)
+    module, method = seeded_network(seed=seed), FedLLPVAT(norm=norm)
     step = one_step(method, module)
     clean = module(step.inputs).log_softmax(-1)
     found = method.consistency(module, step, module(step.inputs)).mean().item()
@@ -125,24 +126,23 @@ def test_padded_rows_change_neither_loss_nor_gradient() -> None:
 @given(st.floats(1e-4, 10), st.integers(1, 50), st.integers(0, 80))
 @repeatable
 def test_the_weight_grows_as_the_published_ramp(weight: float, ramp: int, rounds_done: int) -> None:
-    directive = FedLLPVAT(weight=weight, ramp_rounds=ramp).coordinate([{}] * rounds_done)
+    directive = FedLLPVAT(weight=weight, ramp_rounds=ramp).directive([RoundMetrics(1, 1.0, 2)] * rounds_done)
     expected = weight * math.exp(-5 * (1 - min(rounds_done, ramp) / ramp) ** 2)
     assert_allclose(directive["consistency"], expected, rtol=1e-12)
 
 
 def test_without_a_ramp_the_weight_is_whole_from_the_first_round() -> None:
-    assert FedLLPVAT(weight=0.2, ramp_rounds=0).coordinate([]) == {"consistency": 0.2}
+    assert FedLLPVAT(weight=0.2, ramp_rounds=0).directive([]) == {"consistency": 0.2}
 
 
-def test_the_weight_of_every_round_is_on_record() -> None:
+def test_the_weight_of_every_round_is_recorded() -> None:
     history = fedul.train(STUDY, **SETTINGS, method="fedllp-vat", method_option={"ramp_rounds": 2}).history
     expected = [0.05 * math.exp(-5), 0.05 * math.exp(-5 / 4), 0.05]
-    assert_allclose([line["consistency"] for line in history], expected)
+    assert_allclose([metrics.directive["consistency"] for metrics in history], expected)
 
 
 def with_batch_norm() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(2, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)).double()
+    return seeded_network((2,), 3, nn.BatchNorm1d(6))
 
 
 def test_batch_norms_running_statistics_do_not_see_perturbed_inputs() -> None:
@@ -152,29 +152,29 @@ def test_batch_norms_running_statistics_do_not_see_perturbed_inputs() -> None:
     plain.train()(step.inputs)
     for name, buffer in plain.named_buffers():
         assert torch.equal(dict(watched.named_buffers())[name], buffer), name
-    assert watched[1].track_running_stats
+    assert watched[2].track_running_stats
 
 
-def test_a_batch_norm_that_fails_half_way_goes_on_tracking() -> None:
+def test_batch_norm_tracks_statistics_again_after_an_error() -> None:
     method, module = FedLLPVAT(norm=5.0), with_batch_norm()
     step = one_step(method, module.eval())
     logits = module.train()(step.inputs)
     broken = Step(step.inputs, {**step.targets, "direction": torch.zeros(1, 7)}, step.shared)
     with pytest.raises(RuntimeError):
         method.consistency(module, broken, logits)
-    assert module[1].track_running_stats
+    assert module[2].track_running_stats
 
 
 @pytest.mark.parametrize("option", [{"weight": -1}, {"norm": -1}, {"ramp_rounds": 1.5}, {"mean": "median"}])
-def test_an_option_that_cannot_be_is_refused(option: dict[str, object]) -> None:
+def test_an_invalid_option_is_refused(option: dict[str, object]) -> None:
     with pytest.raises(InputError, match=f"^{next(iter(option)).replace('_', '-')}: "):
         FedLLPVAT(**option)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def digits() -> tuple[Study, nn.Module]:
+def trained_on_digits() -> tuple[Study, nn.Module]:
     """Handwritten digits, and a network that has learned from them for a few rounds."""
-    study = fedul.load("digits", clients=5, sets=10)
+    study = digits(5, sets=10)
     run = fedul.train(study, method="fedllp", rounds=4, averaging=0, select="last", threads=1)
     return study, run.classifier.module
 
@@ -182,9 +182,9 @@ def digits() -> tuple[Study, nn.Module]:
 def share_of_the_consistency_term(study: Study, module: nn.Module, method: FedLLPVAT) -> float:
     """|consistency| / (|consistency| + |proportions|) of the gradients, in the mean over an epoch of one client."""
     module.eval()
-    task = method.task(study.federation.clients[0], study.federation)
+    task = method.task(study.federation.clients[0], study.federation.spec)
     shares = []
-    for step in looked_at(method, task, module, {"consistency": method.weight}).plan(torch_generator(0), 32):
+    for step in task_of_round(method, task, module, {"consistency": method.weight}).plan(torch_generator(0), 32):
         logits = module(step.inputs)
         proportions = flat_gradient(FedLLP().proportion_loss(logits, step), module).norm()
         logits = module(step.inputs)
@@ -193,15 +193,17 @@ def share_of_the_consistency_term(study: Study, module: nn.Module, method: FedLL
     return float(np.mean(shares))
 
 
-def test_by_default_the_consistency_term_is_on(digits: tuple[Study, nn.Module]) -> None:
-    assert share_of_the_consistency_term(*digits, FedLLPVAT()) > 0.05
+def test_by_default_the_consistency_term_is_on(trained_on_digits: tuple[Study, nn.Module]) -> None:
+    assert share_of_the_consistency_term(*trained_on_digits, FedLLPVAT()) > 0.05
 
 
-def test_as_fedul_ran_it_the_consistency_term_is_practically_off(digits: tuple[Study, nn.Module]) -> None:
-    assert share_of_the_consistency_term(*digits, FedLLPVAT(weight=5e-4, norm=0.01)) < 1e-3
+def test_with_the_settings_of_the_fedul_paper_the_consistency_term_has_almost_no_effect(
+    trained_on_digits: tuple[Study, nn.Module],
+) -> None:
+    assert share_of_the_consistency_term(*trained_on_digits, FedLLPVAT(weight=5e-4, norm=0.01)) < 1e-3
 
 
 def test_networks_in_double_precision_have_directions_in_double_precision() -> None:
-    step = one_step(FedLLPVAT(), network())
+    step = one_step(FedLLPVAT(), dense_network())
     assert step.targets["direction"].dtype == torch.float64
     assert_allclose(step.targets["direction"].norm(dim=1), 1, rtol=1e-6)

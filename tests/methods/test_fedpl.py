@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from torch import Tensor, nn
 
-from fedul.federation import Federation, UnlabeledSets
-from fedul.methods.base import Step
+from fedul._utils.randomness import torch_generator
+from fedul.core import Matrix, UnlabeledSets
 from fedul.methods.fedpl import FedPL
 from fedul.methods.supervised import Supervised
-from fedul.priors import Matrix
-from fedul.randomness import torch_generator
+from fedul.methods.task import Step
 
+from ..factories import gaussian_study, make_client, make_federation, seeded_network
 from ..worlds import random_priors, random_shares, repeatable, seeds
-from .studies import gradient_of, padded, seeded_network, study_of
+from .steps import gradient_of, padded
 
-STUDY = study_of(test_prior=np.array([0.5, 0.2, 0.3]))
+STUDY = gaussian_study(("north", "south"), rows=12, test_prior=np.array([0.5, 0.2, 0.3]), dtype=np.float64)
 CLIENT = STUDY.federation.clients[0]
 
 
 def one_step(method: FedPL, client: UnlabeledSets = CLIENT) -> Step:
-    (step,) = method.task(client, STUDY.federation).plan(torch_generator(0))
+    (step,) = method.task(client, STUDY.federation.spec).plan(torch_generator(0))
     return step
 
 
@@ -54,8 +54,8 @@ def by_hand(method: FedPL, module: nn.Module, step: Step) -> float:
     direct = cross_entropies(module(step.inputs) + offset, labels)
     total = direct[sure].sum() if len(sure) else direct.sum()
     for i in sure if len(unsure) else ():
-        j = unsure[int(step.targets["partner"][i].item() * len(unsure))]
-        share = step.targets["share"][i].item()
+        j = unsure[int(step.targets["partner_draw"][i].item() * len(unsure))]
+        share = step.targets["mixing_weight"][i].item()
         both = share * step.inputs[i] + (1 - share) * step.inputs[j]
         logits = (module(both[None]) + offset).expand(2, -1)
         own, other = cross_entropies(logits, labels[[i, j]])
@@ -72,7 +72,7 @@ def test_pseudo_labels_are_the_most_common_class_of_each_rows_set() -> None:
 @repeatable
 @given(seeds, st.floats(0.0, 1.0), st.floats(0.0, 2.0), st.floats(0.1, 3.0))
 def test_the_loss_is_the_one_written_out_row_by_row(seed: int, quantile: float, mix: float, shape: float) -> None:
-    module = seeded_network(seed)
+    module = seeded_network(seed=seed)
     step = one_step(FedPL(shape=shape))
     threshold = float(np.quantile(surest(module, step), quantile))
     method = FedPL(threshold=threshold, mix=mix, shape=shape)
@@ -108,11 +108,13 @@ def test_without_mixing_unsure_rows_give_no_gradient() -> None:
 def test_a_mixed_row_at_either_end_of_the_share_is_one_row_alone(share: float) -> None:
     module, step = seeded_network(), one_step(FedPL())
     method = FedPL(threshold=middling(module, step), mix=1.0)
-    ends = replace(step, targets={**step.targets, "share": torch.full_like(step.targets["share"], share)})
+    ends = replace(
+        step, targets={**step.targets, "mixing_weight": torch.full_like(step.targets["mixing_weight"], share)}
+    )
     direct = cross_entropies(module(step.inputs) + step.shared["offset"], step.targets["label"].numpy())
     sure = surest(module, step) > method.threshold
     unsure = np.flatnonzero(~sure)
-    partners = unsure[(step.targets["partner"].numpy() * len(unsure)).astype(int)]
+    partners = unsure[(step.targets["partner_draw"].numpy() * len(unsure)).astype(int)]
     mixed = direct if share else direct[partners]
     assert_allclose(method.loss(module, ends).item(), (direct[sure] + mixed[sure]).sum() / len(sure), rtol=1e-10)
 
@@ -126,34 +128,32 @@ def test_padded_rows_change_neither_loss_nor_gradient() -> None:
 
 @pytest.mark.parametrize("shape", [0.3, 0.75, 2.0])
 def test_mixing_shares_have_the_moments_of_their_beta_distribution(shape: float) -> None:
-    rows = 20_000
-    sets = np.arange(rows) % 2
-    client = UnlabeledSets.from_arrays("many", np.zeros((rows, 1)), sets, np.eye(2), held_out=0)
-    (step,) = FedPL(shape=shape).task(client, Federation([client], "ab")).plan(torch_generator(0))
-    shares = step.targets["share"]
+    client = make_client("many", np.eye(2), 10_000)
+    (step,) = FedPL(shape=shape).task(client, make_federation(client).spec).plan(torch_generator(0))
+    shares = step.targets["mixing_weight"]
     assert_allclose(shares.mean(), 0.5, atol=0.01)
     assert_allclose(shares.var(), 1 / (4 * (2 * shape + 1)), atol=0.005)
 
 
 def test_partners_and_shares_are_drawn_anew_in_every_epoch() -> None:
-    task, generator = FedPL().task(CLIENT, STUDY.federation), torch_generator(0)
+    task, generator = FedPL().task(CLIENT, STUDY.federation.spec), torch_generator(0)
     (first,), (second,) = task.plan(generator), task.plan(generator)
-    for name in ("partner", "share"):
+    for name in ("partner_draw", "mixing_weight"):
         assert not set(first.targets[name].tolist()) & set(second.targets[name].tolist())
 
 
 @repeatable
 @given(seeds)
-def test_with_pure_sets_sure_rows_and_no_mixing_it_is_supervised_learning(seed: int) -> None:
+def test_with_pure_sets_confident_rows_and_no_mixing_it_is_supervised_learning(seed: int) -> None:
     generator = np.random.default_rng(seed)
     labels = np.r_[0:3, generator.integers(3, size=20)]
-    client = UnlabeledSets.from_arrays("pure", generator.normal(size=(23, 2)), labels, np.eye(3), held_out=0)
-    federation = Federation([client], "abc", random_shares(generator, 3))
+    client = make_client("pure", np.eye(3), inputs=generator.normal(size=(23, 2)), sets=labels)
+    federation = make_federation(client, test_prior=random_shares(generator, 3))
     truth = replace(STUDY.truth, train_labels={"pure": labels})
-    module = seeded_network(seed)
+    module = seeded_network(seed=seed)
     pseudo, supervised = FedPL(threshold=0, mix=0), Supervised(truth=truth)
-    (ours,) = pseudo.task(client, federation).plan(torch_generator(0))
-    (theirs,) = supervised.task(client, federation).plan(torch_generator(0))
+    (ours,) = pseudo.task(client, federation.spec).plan(torch_generator(0))
+    (theirs,) = supervised.task(client, federation.spec).plan(torch_generator(0))
     assert_allclose(pseudo.loss(module, ours).item(), supervised.loss(module, theirs).item(), rtol=1e-12)
     expected = gradient_of(supervised, module, theirs)
     assert_allclose(gradient_of(pseudo, module, ours), expected, rtol=0, atol=1e-14)
@@ -161,14 +161,9 @@ def test_with_pure_sets_sure_rows_and_no_mixing_it_is_supervised_learning(seed: 
 
 def test_a_pseudo_label_that_no_set_has_leaves_loss_and_gradient_finite() -> None:
     priors = 0.6 * np.eye(3)[[0, 1, 0, 1]] + 0.4 * random_priors(np.random.default_rng(0), 4, 3)
-    client = UnlabeledSets("north", CLIENT.inputs, CLIENT.train, CLIENT.held_out, priors)
+    client = replace(CLIENT, priors=priors)
     module, step = seeded_network(), one_step(FedPL(), client)
     method = FedPL(threshold=middling(module, step), mix=0.3)
     assert step.shared["offset"][2] == -torch.inf
     assert np.isfinite(method.loss(module, step).item())
     assert bool(gradient_of(method, module, step).isfinite().all())
-
-
-def test_no_label_is_used() -> None:
-    assert FedPL().labels_used(STUDY.federation) == 0
-    assert "truth" not in FedPL.__dataclass_fields__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,28 +13,18 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
 import fedul
-from fedul.federation import Federation, Scaling, UnlabeledSets
+from fedul._utils.randomness import torch_generator
+from fedul.core import Federation, Matrix, Scaling, Study, UnlabeledSets
+from fedul.engines.held_out import TEMPERATURES, HeldOutEvaluator
 from fedul.methods import make_method
-from fedul.methods.fedul import TEMPERATURES, FedUL, HeldOutRows, set_task
+from fedul.methods.fedul import FedUL, set_task
 from fedul.models import build
-from fedul.models.mlp import mlp
 from fedul.models.weights import weights_of
-from fedul.priors import Matrix
-from fedul.randomness import torch_generator
-from fedul.truth import Study, Truth
 
-from ..worlds import random_priors, random_shares
-
-CENTRES = np.array([[2.0, 0.0], [0.0, 2.0], [-2.0, -1.0]])
-
-
-def client_of(name: str, priors: Matrix, sizes: list[int], seed: int = 0, **options: Any) -> UnlabeledSets:
-    """Gaussian rows around a centre for each class, drawn by each set's priors."""
-    generator = np.random.default_rng([seed, len(name)])
-    sets = np.repeat(np.arange(len(priors)), sizes)
-    labels = np.array([generator.choice(len(row), p=row) for row in priors[sets]])
-    inputs = CENTRES[labels, :] + generator.normal(size=(len(sets), 2))
-    return UnlabeledSets.from_arrays(name, inputs, sets, priors, **options)
+from ..factories import dense_network, gaussian_study, make_client, make_federation, make_rows, random_client
+from ..runs import largest_difference
+from ..worlds import random_shares
+from .steps import SETTINGS
 
 
 def plain_losses(logits: Matrix, client: UnlabeledSets, sets: Matrix, test_prior: Matrix) -> Matrix:
@@ -48,14 +39,14 @@ def plain_losses(logits: Matrix, client: UnlabeledSets, sets: Matrix, test_prior
 @pytest.fixture
 def world() -> tuple[UnlabeledSets, Federation, nn.Module]:
     generator = np.random.default_rng(0)
-    client = client_of("north", random_priors(generator, 4, 3), [10, 20, 15, 5])
+    client = random_client("north", 50)
     torch.manual_seed(0)
     return client, Federation([client], "abc", random_shares(generator, 3), Scaling(0.5, 0.1)), nn.Linear(2, 3).double()
 
 
 def test_the_loss_is_minus_log_q_of_the_papers_matrices(world: tuple[UnlabeledSets, Federation, nn.Module]) -> None:
     client, federation, module = world
-    task = FedUL().task(client, federation)
+    task = FedUL().task(client, federation.spec)
     (step,) = task.plan(torch_generator(0))
     order = torch.randperm(len(task), generator=torch_generator(0))
     logits = module(client.inputs[client.train.index[order]] * 0.5 + 0.1).detach().numpy()
@@ -65,7 +56,7 @@ def test_the_loss_is_minus_log_q_of_the_papers_matrices(world: tuple[UnlabeledSe
 
 def test_the_loss_is_pure(world: tuple[UnlabeledSets, Federation, nn.Module]) -> None:
     client, federation, module = world
-    (step,) = FedUL().task(client, federation).plan(torch_generator(0))
+    (step,) = FedUL().task(client, federation.spec).plan(torch_generator(0))
     assert FedUL().loss(module, step).item() == FedUL().loss(module, step).item()
 
 
@@ -74,12 +65,12 @@ def test_held_out_losses_are_the_sums_of_minus_log_q_at_every_temperature(
 ) -> None:
     client, federation, module = world
     with torch.no_grad():
-        found = HeldOutRows([set_task(client, client.held_out, federation)]).judged(module, batch_size=3)
+        found = HeldOutEvaluator([set_task(client, client.held_out, federation.spec)]).evaluate(module, batch_size=3)
         logits = module(client.inputs[client.held_out.index] * 0.5 + 0.1).numpy()
     sets = client.held_out.sets.numpy()
     losses = [plain_losses(logits / t, client, sets, federation.test_prior) for t in TEMPERATURES]
     assert_allclose(found.losses, [one.sum() for one in losses], rtol=1e-12)
-    assert_allclose(found.squares, [(one**2).sum() for one in losses], rtol=1e-12)
+    assert_allclose(found.squared_losses, [(one**2).sum() for one in losses], rtol=1e-12)
     lowest = min(losses, key=np.sum)
     assert_allclose(found.loss, lowest.mean(), rtol=1e-12)
     assert_allclose(found.standard_error, lowest.std(ddof=1) / np.sqrt(len(lowest)), rtol=1e-9)
@@ -93,42 +84,22 @@ def test_the_grid_of_temperatures_has_no_change_at_all_in_it() -> None:
     assert 1.0 in TEMPERATURES
 
 
-def test_no_label_is_used(world: tuple[UnlabeledSets, Federation, nn.Module]) -> None:
-    assert FedUL().labels_used(world[1]) == 0
-    assert "truth" not in FedUL.__dataclass_fields__
-
-
 def test_a_task_computes_in_the_precision_of_its_inputs() -> None:
-    client = client_of("north", np.eye(3), [4, 4, 4])
-    single = UnlabeledSets("north", client.inputs.float(), client.train, client.held_out, client.priors)
+    client = make_client("north", np.eye(3))
+    single = replace(client, inputs=client.inputs.float())
     for one, kind in ((client, torch.float64), (single, torch.float32)):
-        (step,) = FedUL().task(one, Federation([one], "abc")).plan(torch_generator(0))
+        (step,) = FedUL().task(one, make_federation(one).spec).plan(torch_generator(0))
         numbers = [t for t in (step.inputs, *step.targets.values(), *step.shared.values()) if t.is_floating_point()]
         assert {t.dtype for t in numbers} == {kind}
-
-
-def network(shape: tuple[int, ...], classes: int) -> nn.Module:
-    return mlp(shape, classes).double()
-
-
-SETTINGS = {"rounds": 3, "batch_size": 8, "model": network, "select": "last", "seed": 5}
 
 
 def trained(data: Federation | Study, **settings: Any) -> Mapping[str, Tensor]:
     return weights_of(fedul.train(data, **{**SETTINGS, **settings}).classifier.module)
 
 
-def largest_difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
-
-
 def pure_study(sizes: list[int]) -> Study:
-    """Sets that are the classes, with the labels of all rows beside them."""
-    clients = [client_of(name, np.eye(3), sizes) for name in ("north", "southern")]
-    labels = {c.name: c.train.sets.numpy() for c in clients}
-    held_out = {c.name: c.held_out.sets.numpy() for c in clients}
-    truth = Truth(torch.zeros(1, 2), np.zeros(1, np.int64), np.zeros(1, np.int64), labels, held_out)
-    return Study(Federation(clients, "abc"), truth)
+    """Return a study whose sets are the classes."""
+    return gaussian_study(("north", "south"), rows=sizes, priors=lambda generator: np.eye(3), dtype=np.float64)
 
 
 @pytest.mark.parametrize("sizes", [[20, 20, 20], [40, 10, 25]], ids=["as the test prior", "unlike the test prior"])
@@ -136,14 +107,14 @@ def test_with_pure_sets_a_whole_run_is_supervised_learning(sizes: list[int]) -> 
     study = pure_study(sizes)
     without, with_labels = trained(study, method="fedul"), trained(study, method="supervised")
     assert largest_difference(without, with_labels) < 1e-10
-    start = build(network, (2,), 3, seed=5)
+    start = build(dense_network, (2,), 3, seed=5)
     assert largest_difference(without, weights_of(start)) > 1e-2
 
 
 def test_with_pure_sets_of_the_test_priors_mix_the_loss_is_plain_cross_entropy() -> None:
     study = pure_study([20, 20, 20])
     client = study.federation.clients[0]
-    (step,) = FedUL().task(client, study.federation).plan(torch_generator(0))
+    (step,) = FedUL().task(client, study.federation.spec).plan(torch_generator(0))
     labels = client.train.sets[torch.randperm(len(client.train), generator=torch_generator(0))]
     torch.manual_seed(0)
     module = nn.Linear(2, 3).double()
@@ -152,17 +123,15 @@ def test_with_pure_sets_of_the_test_priors_mix_the_loss_is_plain_cross_entropy()
 
 
 def test_renaming_the_sets_of_clients_gives_the_same_weights() -> None:
-    priors = random_priors(np.random.default_rng(1), 4, 3)
-    names = ("north", "southern")
-    clients = [client_of(name, priors, [10, 20, 15, 25]) for name in names]
+    clients = [random_client(name, 70) for name in ("north", "south")]
     order = np.array([2, 0, 3, 1])
     place = torch.from_numpy(np.argsort(order))
     renamed = [
         UnlabeledSets(
             c.name,
             c.inputs,
-            type(c.train)(c.train.index, place[c.train.sets]),
-            type(c.train)(c.held_out.index, place[c.held_out.sets]),
+            make_rows(c.train.index, place[c.train.sets]),
+            make_rows(c.held_out.index, place[c.held_out.sets]),
             c.priors[order],
         )
         for c in clients

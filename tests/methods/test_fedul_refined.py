@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,21 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 import fedul
-from fedul.federation import Federation, UnlabeledSets
+from fedul._utils.randomness import torch_generator
+from fedul.core import Matrix, RoundMetrics
 from fedul.methods import fedul_refined
-from fedul.methods.base import Targets, predicted, set_means
 from fedul.methods.fedul import FedUL
-from fedul.methods.fedul_refined import WITHOUT_HELD_OUT, FedULRefined, agreeing, prior_error
-from fedul.priors import Matrix
-from fedul.randomness import torch_generator
-from fedul.runs import RunFolder
-from fedul.training import Run
+from fedul.methods.fedul_refined import ROUNDS_WITHOUT_HELD_OUT, FedULRefined, match_priors, prior_error
+from fedul.methods.operations import set_means
+from fedul.methods.task import Targets, predict_task
+from fedul.training import Run, RunFolder
 
+from ..factories import gaussian_study, make_federation, seeded_network
 from ..worlds import random_priors, repeatable, seeds
-from .studies import NAMES, SETTINGS, gradient_of, looked_at, padded, seeded_network, study_of
+from .steps import SETTINGS, gradient_of, padded, task_of_round
 
-STUDY = study_of()
+NAMES = ("north", "south")
+STUDY = gaussian_study(NAMES, rows=12, dtype=np.float64)
 
 
 def train(method: str, rounds: int = 4, option: dict[str, Any] | None = None, **settings: Any) -> Run:
@@ -47,7 +49,7 @@ def test_without_trust_it_is_fedul() -> None:
 
 
 def test_until_refinement_starts_it_is_fedul() -> None:
-    with pytest.warns(UserWarning, match="in 4 rounds refinement does not start, so that this is fedul"):
+    with pytest.warns(UserWarning, match="in 4 rounds refinement does not start, so this is fedul"):
         unrefined = train("fedul-refined", option={"earliest": 4})
     assert unrefined.weights_sha256 == train("fedul").weights_sha256
     assert train("fedul-refined", option=AT_ONCE).weights_sha256 != train("fedul").weights_sha256
@@ -65,11 +67,11 @@ def test_unscaled_soft_labels_have_the_gradient_of_fedul(
     trust: float, zeros: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fedul_refined, "SINKHORN_STEPS", 0)
-    study = study_of(lambda generator: random_priors(generator, 4, 3, zeros=zeros))
+    study = gaussian_study(NAMES, rows=12, priors=lambda g: random_priors(g, 4, 3, zeros=zeros), dtype=np.float64)
     method, module = FedULRefined(trust=trust), seeded_network()
     for client in study.federation.clients:
-        task = looked_at(method, method.task(client, study.federation), module, {"refine": 1.0})
-        plain = FedUL().task(client, study.federation)
+        task = task_of_round(method, method.task(client, study.federation.spec), module, {"refine": 1.0})
+        plain = FedUL().task(client, study.federation.spec)
         for step, expected in zip(task.plan(torch_generator(0), 10), plain.plan(torch_generator(0), 10), strict=True):
             found = gradient_of(method, module, step)
             assert_allclose(found, gradient_of(FedUL(), module, expected), rtol=0, atol=1e-14)
@@ -78,7 +80,9 @@ def test_unscaled_soft_labels_have_the_gradient_of_fedul(
 def test_scaled_soft_labels_have_another_gradient() -> None:
     method, module = FedULRefined(), seeded_network()
     client = STUDY.federation.clients[0]
-    (step,) = looked_at(method, method.task(client, STUDY.federation), module, {"refine": 1.0}).plan(torch_generator(0))
+    (step,) = task_of_round(method, method.task(client, STUDY.federation.spec), module, {"refine": 1.0}).plan(
+        torch_generator(0)
+    )
     difference = gradient_of(method, module, step) - gradient_of(FedUL(), module, step)
     assert difference.norm() > 1e-3
 
@@ -86,7 +90,7 @@ def test_scaled_soft_labels_have_another_gradient() -> None:
 def test_the_loss_is_cross_entropy_on_soft_labels_and_minus_log_q_by_their_trust() -> None:
     method, module = FedULRefined(trust=0.7), seeded_network()
     client = STUDY.federation.clients[0]
-    task = looked_at(method, method.task(client, STUDY.federation), seeded_network(1), {"refine": 1.0})
+    task = task_of_round(method, method.task(client, STUDY.federation.spec), seeded_network(seed=1), {"refine": 1.0})
     (step,) = task.plan(torch_generator(0))
     mix = torch.from_numpy(np.log(client.class_mix / STUDY.federation.test_prior))
     cross_entropy = torch.nn.functional.cross_entropy(module(step.inputs) + mix, step.targets["soft"]).item()
@@ -99,7 +103,7 @@ def test_the_loss_is_cross_entropy_on_soft_labels_and_minus_log_q_by_their_trust
 def test_padded_rows_change_neither_loss_nor_gradient() -> None:
     method, module = FedULRefined(), seeded_network()
     client = STUDY.federation.clients[0]
-    task = looked_at(method, method.task(client, STUDY.federation), seeded_network(1), {"refine": 1.0})
+    task = task_of_round(method, method.task(client, STUDY.federation.spec), seeded_network(seed=1), {"refine": 1.0})
     step = next(iter(task.plan(torch_generator(0), 10)))
     assert_allclose(method.loss(module, padded(step)).item(), method.loss(module, step).item(), rtol=1e-12)
     assert_allclose(gradient_of(method, module, padded(step)), gradient_of(method, module, step), rtol=0, atol=1e-14)
@@ -108,10 +112,10 @@ def test_padded_rows_change_neither_loss_nor_gradient() -> None:
 def test_a_class_that_a_client_does_not_have_leaves_loss_and_gradient_finite() -> None:
     first, second = STUDY.federation.clients
     priors = np.array([[0.7, 0.3, 0.0], [0.2, 0.8, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
-    client = UnlabeledSets(first.name, first.inputs, first.train, first.held_out, priors)
+    client = replace(first, priors=priors)
     method, module = FedULRefined(), seeded_network()
-    task = method.task(client, Federation([client, second], "abc"))
-    (step,) = looked_at(method, task, module, {"refine": 1.0}).plan(torch_generator(0))
+    task = method.task(client, make_federation(client, second).spec)
+    (step,) = task_of_round(method, task, module, {"refine": 1.0}).plan(torch_generator(0))
     assert np.isfinite(method.loss(module, step).item())
     assert bool(gradient_of(method, module, step).isfinite().all())
 
@@ -133,7 +137,7 @@ def targets_of(sets: Tensor, priors: Tensor) -> Targets:
 @given(seeds, st.sampled_from([0.0, 0.4]))
 def test_soft_labels_are_posteriors_in_which_prior_zero_stays_zero(seed: int, zeros: float) -> None:
     logits, sets, priors = random_sets(seed, zeros=zeros)
-    soft = agreeing(logits, targets_of(sets, priors))
+    soft = match_priors(logits, targets_of(sets, priors))
     assert_allclose(soft.sum(-1), 1, rtol=0, atol=1e-12)
     assert_array_equal(soft[priors[sets] == 0], 0)
     assert bool((soft[priors[sets] > 0] > 0).all())
@@ -143,7 +147,7 @@ def test_soft_labels_are_posteriors_in_which_prior_zero_stays_zero(seed: int, ze
 @given(seeds, st.sampled_from([0.0, 0.4]))
 def test_soft_labels_agree_with_the_priors_of_every_set(seed: int, zeros: float) -> None:
     logits, sets, priors = random_sets(seed, zeros=zeros)
-    soft = agreeing(logits, targets_of(sets, priors))
+    soft = match_priors(logits, targets_of(sets, priors))
     for m, prior in enumerate(priors):
         assert_allclose(soft[sets == m].mean(0), prior, rtol=0, atol=1e-6)
 
@@ -152,7 +156,7 @@ def test_soft_labels_agree_with_the_priors_of_every_set(seed: int, zeros: float)
 @given(seeds)
 def test_scaling_changes_only_the_odds_that_all_rows_of_a_set_share(seed: int) -> None:
     logits, sets, priors = random_sets(seed)
-    change = agreeing(logits, targets_of(sets, priors)).log() - logits
+    change = match_priors(logits, targets_of(sets, priors)).log() - logits
     odds = change - change[:, :1]
     for m in range(len(priors)):
         here = odds[sets == m]
@@ -166,14 +170,14 @@ def test_with_pure_sets_soft_labels_are_hard(seed: int) -> None:
     priors = torch.eye(4, dtype=torch.float64)[generator.integers(4, size=5)]
     sets = torch.arange(20) % 5
     logits = torch.from_numpy(5 * generator.normal(size=(20, 4)))
-    assert_array_equal(agreeing(logits + priors.log()[sets], targets_of(sets, priors)), priors[sets])
+    assert_array_equal(match_priors(logits + priors.log()[sets], targets_of(sets, priors)), priors[sets])
 
 
 @repeatable
 @given(seeds, st.sampled_from([0.0, 0.4]))
-def test_a_row_that_is_a_set_of_its_own_has_the_priors_as_its_soft_label(seed: int, zeros: float) -> None:
+def test_a_set_of_one_row_has_the_priors_as_its_soft_label(seed: int, zeros: float) -> None:
     logits, sets, priors = random_sets(seed, zeros=zeros, rows=6, sets=6)
-    assert_allclose(agreeing(5 * logits, targets_of(sets, priors)), priors[sets], rtol=0, atol=1e-12)
+    assert_allclose(match_priors(5 * logits, targets_of(sets, priors)), priors[sets], rtol=0, atol=1e-12)
 
 
 @repeatable
@@ -183,9 +187,9 @@ def test_the_order_of_rows_and_the_names_of_sets_do_not_matter(seed: int) -> Non
     generator = np.random.default_rng(seed)
     rows, names = (torch.from_numpy(generator.permutation(count)) for count in (len(sets), len(priors)))
     renamed = names.argsort()[sets]
-    expected = agreeing(logits, targets_of(sets, priors))
-    assert_allclose(agreeing(logits[rows], targets_of(sets[rows], priors)), expected[rows], rtol=0, atol=1e-12)
-    assert_allclose(agreeing(logits, targets_of(renamed, priors[names])), expected, rtol=0, atol=1e-12)
+    expected = match_priors(logits, targets_of(sets, priors))
+    assert_allclose(match_priors(logits[rows], targets_of(sets[rows], priors)), expected[rows], rtol=0, atol=1e-12)
+    assert_allclose(match_priors(logits, targets_of(renamed, priors[names])), expected, rtol=0, atol=1e-12)
     posterior = logits.softmax(-1)
     error = prior_error(posterior, targets_of(sets, priors)).item()
     assert_allclose(prior_error(posterior[rows], targets_of(sets[rows], priors)).item(), error, rtol=1e-9)
@@ -199,28 +203,28 @@ def test_means_over_sets_are_means_and_a_set_without_rows_has_zeros() -> None:
 
 
 def simulated(
-    seed: int, noise: float = 0.0, *, apart: float = 6.0, alike: bool = False
+    seed: int, noise: float = 0.0, *, apart: float = 6.0, equal_sets: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """True posteriors of rows from Gaussian classes, their sets, and the priors: realised (with noise), and drawn."""
     generator = np.random.default_rng(seed)
-    drawn = random_priors(generator, 1 if alike else 8, 4)[np.zeros(8, int) if alike else np.arange(8)]
+    drawn = random_priors(generator, 1 if equal_sets else 8, 4)[np.zeros(8, int) if equal_sets else np.arange(8)]
     sets = np.repeat(np.arange(8), 60)
     labels = (generator.uniform(size=(len(sets), 1)) > drawn.cumsum(axis=1)[sets, :-1]).sum(axis=1)
     centres = apart * np.eye(4)
     inputs = centres[labels] + generator.normal(size=(len(sets), 4))
     logits = -0.5 * ((inputs[:, None] - centres) ** 2).sum(-1) + np.log(drawn.mean(0))
     realised = np.stack([np.bincount(labels[sets == m], minlength=4) / 60 for m in range(8)])
-    told: Matrix = realised * (1 + noise * (2 * generator.uniform(size=realised.shape) - 1))
+    stated: Matrix = realised * (1 + noise * (2 * generator.uniform(size=realised.shape) - 1))
     posterior = torch.from_numpy(logits).softmax(-1)
-    priors = (torch.from_numpy(p / p.sum(axis=1, keepdims=True)) for p in (told, drawn))
+    priors = (torch.from_numpy(p / p.sum(axis=1, keepdims=True)) for p in (stated, drawn))
     return posterior, torch.from_numpy(sets), *priors  # type: ignore[return-value]
 
 
 def mean_prior_error(noise: float = 0.0, *, drawn: bool = False, **world: Any) -> float:
     errors = []
     for seed in range(80):
-        posterior, sets, told, population = simulated(seed, noise, **world)
-        errors.append(prior_error(posterior, targets_of(sets, population if drawn else told)).item())
+        posterior, sets, stated, population = simulated(seed, noise, **world)
+        errors.append(prior_error(posterior, targets_of(sets, population if drawn else stated)).item())
     return float(np.mean(errors))
 
 
@@ -228,8 +232,8 @@ def test_priors_counted_on_the_rows_themselves_have_no_error() -> None:
     assert mean_prior_error() < 0.02
 
 
-def test_what_the_model_is_unsure_of_is_not_laid_at_the_priors_door() -> None:
-    assert mean_prior_error(apart=1.5, alike=True) < 0.1
+def test_the_uncertainty_of_the_model_is_not_attributed_to_the_priors() -> None:
+    assert mean_prior_error(apart=1.5, equal_sets=True) < 0.1
     assert mean_prior_error(apart=2.0) < 0.15
 
 
@@ -261,13 +265,13 @@ def test_the_error_of_priors_is_never_negative(seed: int, zeros: float) -> None:
     assert prior_error(certain, targets_of(sets, set_means(certain, targets, len(priors)))) == 0
 
 
-def history(losses: Sequence[float | None]) -> list[dict[str, Any]]:
-    return [{"held_out_loss": loss} for loss in losses]
+def history(losses: Sequence[float | None]) -> list[RoundMetrics]:
+    return [RoundMetrics(number, 1.0, 2, held_out_loss=loss) for number, loss in enumerate(losses, 1)]
 
 
 def refines(method: FedULRefined, losses: Sequence[float | None]) -> bool:
     """Whether the round after these is one of refinement."""
-    return method.coordinate(history(losses)) == {"refine": 1.0}
+    return method.directive(history(losses)) == {"refine": 1.0}
 
 
 def first_refinement(method: FedULRefined, losses: Sequence[float | None]) -> int | None:
@@ -288,7 +292,7 @@ FALLING = [2.0 - 0.05 * i for i in range(30)]
         ([2.0, 1.0, *[1.5] * 5, 0.9, *[1.5] * 20], 6),
         ([*FALLING[:9], FALLING[8] - 0.0080, *[1.7] * 20], 12),
         ([*FALLING[:9], FALLING[8] - 0.0083, *[1.7] * 20], 13),
-        ([None] * 30, WITHOUT_HELD_OUT),
+        ([None] * 30, ROUNDS_WITHOUT_HELD_OUT),
     ],
     ids=[
         "level from the start",
@@ -307,10 +311,10 @@ def test_refinement_starts_when_three_rounds_bring_a_small_share_of_what_all_hav
     assert first_refinement(FedULRefined(), losses) == start
 
 
-def test_a_loss_that_is_low_because_a_site_was_silent_does_not_start_refinement() -> None:
+def test_a_loss_that_is_low_because_a_site_did_not_reply_does_not_start_refinement() -> None:
     lines = history(FALLING)
-    silent = [*lines[:3], {"held_out_loss": 0.1, "comparable_loss": FALLING[3]}, *lines[4:]]
-    assert FedULRefined().coordinate(silent[:12]) == {}
+    lines_without_a_site = [*lines[:3], replace(lines[3], held_out_loss=0.1, comparable_loss=FALLING[3]), *lines[4:]]
+    assert FedULRefined().directive(lines_without_a_site[:12]) == {}
 
 
 @pytest.mark.parametrize(("earliest", "latest"), [(4, 20), (8, 20), (15, 15), (6, 7)])
@@ -322,7 +326,7 @@ def test_refinement_starts_between_the_earliest_and_the_latest_round(earliest: i
 
 @repeatable
 @given(st.lists(st.floats(0.5, 2.5), min_size=20, max_size=30), st.floats(0, 0.5))
-def test_refinement_that_has_started_goes_on(losses: list[float], level: float) -> None:
+def test_refinement_that_has_started_continues(losses: list[float], level: float) -> None:
     method = FedULRefined(level=level)
     on = [refines(method, losses[:n]) for n in range(len(losses) + 1)]
     assert on == sorted(on)
@@ -334,12 +338,12 @@ def test_without_trust_refinement_never_starts() -> None:
     assert first_refinement(FedULRefined(trust=0), [1.0] * 30) is None
 
 
-def test_the_rounds_of_refinement_are_on_record() -> None:
+def test_the_rounds_of_refinement_are_recorded() -> None:
     lines = train("fedul-refined", option={"earliest": 2, "latest": 2}).history
-    assert ["refine" in line for line in lines] == [False, False, True, True]
+    assert ["refine" in metrics.directive for metrics in lines] == [False, False, True, True]
 
 
-def kept_errors(folder: Path, rounds: int) -> dict[str, float]:
+def stored_errors(folder: Path, rounds: int) -> dict[str, float]:
     store = RunFolder(folder).client_store()
     store.rewind(rounds)
     return {name: store.read(name)["method/prior_error"].item() for name in NAMES}
@@ -347,13 +351,13 @@ def kept_errors(folder: Path, rounds: int) -> dict[str, float]:
 
 def test_the_error_of_the_priors_is_measured_once() -> None:
     method, client = FedULRefined(), STUDY.federation.clients[0]
-    task = method.task(client, STUDY.federation)
+    task = method.task(client, STUDY.federation.spec)
     measured = {"prior_error": torch.tensor(0.75, dtype=torch.float64)}
     with torch.no_grad():
-        logits = predicted(seeded_network(0), task)
-        first, kept = method.begin_round(task.targets, logits, {"refine": 1.0}, {})
+        logits = predict_task(seeded_network(seed=0), task)
+        first, state = method.begin_round(task.targets, logits, {"refine": 1.0}, {})
         later, still = method.begin_round(task.targets, logits, {"refine": 1.0}, measured)
-    assert list(kept) == ["prior_error"]
+    assert list(state) == ["prior_error"]
     assert still == measured
     assert later.shared["trust"] < first.shared["trust"]
 
@@ -361,12 +365,7 @@ def test_the_error_of_the_priors_is_measured_once() -> None:
 def test_a_resumed_run_keeps_the_error_of_the_priors_and_ends_as_one_that_was_never_stopped(tmp_path: Path) -> None:
     whole = train("fedul-refined", 5, AT_ONCE)
     train("fedul-refined", 3, AT_ONCE, out=tmp_path)
-    before = kept_errors(tmp_path, 3)
+    before = stored_errors(tmp_path, 3)
     resumed = train("fedul-refined", 5, AT_ONCE, out=tmp_path, resume=True)
-    assert kept_errors(tmp_path, 5) == before
+    assert stored_errors(tmp_path, 5) == before
     assert resumed.weights_sha256 == whole.weights_sha256
-
-
-def test_no_label_is_used() -> None:
-    assert FedULRefined().labels_used(STUDY.federation) == 0
-    assert "truth" not in FedULRefined.__dataclass_fields__

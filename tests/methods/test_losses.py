@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from torch import Tensor
 
+from fedul.core import Matrix, Transition
 from fedul.errors import InputError
 from fedul.methods import make_method
-from fedul.methods.base import Step
-from fedul.methods.fedul import LOSSES, FedUL, _sets
-from fedul.priors import Matrix
-from fedul.transition import Transition
+from fedul.methods.fedul import LOSSES, FedUL, set_probabilities
+from fedul.methods.task import Step
 
 from ..worlds import Client, World, least, random_world, repeatable, seeds, worlds
 
@@ -77,7 +76,7 @@ def test_the_class_posterior_is_a_stationary_point_of_a_proper_loss(loss: str, w
 
 
 @every_world
-def test_the_optimum_of_the_authors_loss_is_too_sure_of_itself(world: World) -> None:
+def test_the_optimum_of_the_authors_loss_is_over_confident(world: World) -> None:
     found = optimum(world, "authors")
     assert np.abs(found - world.posterior).max() > 0.05
     assert found.max(axis=1).mean() > world.posterior.max(axis=1).mean() + 0.05
@@ -106,7 +105,7 @@ def random_rows(seed: int, client: Client, rows: int = 7) -> tuple[Tensor, Tenso
 def test_the_predicted_sets_are_those_of_the_transition(world: World, seed: int) -> None:
     for client in world.clients:
         logits, sets = random_rows(seed, client)
-        predicted, own = _sets(logits, rows_of(world, client, sets))
+        predicted, own = set_probabilities(logits, rows_of(world, client, sets))
         log_q = Transition(client.priors, client.set_priors, world.test_prior)(logits)
         assert_allclose(predicted.sum(-1), 1, rtol=0, atol=1e-12)
         assert_allclose(predicted, log_q.exp(), rtol=0, atol=1e-12)
@@ -180,13 +179,13 @@ def test_bounded_losses_stay_in_their_bounds(loss: str, low: float, high: float,
 
 
 @every_loss
-def test_a_method_with_a_score_is_given_the_loss_of_the_command_line(loss: str) -> None:
+def test_the_loss_option_sets_the_score_of_a_method(loss: str) -> None:
     assert make_method("fedul", {}, loss=loss) == FedUL(loss)
     assert getattr(make_method("fedul-refined", {}, loss=loss), "score", None) == loss
 
 
 @pytest.mark.parametrize("method", ["fedpl", "fedllp", "fedllp-vat", "supervised"])
-def test_a_method_that_has_a_loss_of_its_own_refuses_another(method: str) -> None:
+def test_a_method_with_a_fixed_loss_refuses_another(method: str) -> None:
     with pytest.raises(
         InputError, match=f"^loss: 'brier' is a loss of fedul and fedul-refined; method {method} has its own"
     ):

@@ -11,19 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from fedul.federation import Federation, Scaling, UnlabeledSets
-from fedul.methods.base import Step, Task
+from fedul._utils.randomness import torch_generator
+from fedul.core import Scaling
 from fedul.methods.fedul import FedUL
-from fedul.randomness import torch_generator
+from fedul.methods.task import Step, Task
 
+from ..factories import make_client, make_federation
 from ..worlds import repeatable, seeds
 
 
 def task_of(rows: int, shape: tuple[int, ...] = (1,)) -> Task:
-    """Rows whose values are all their own number."""
+    """Return a task of rows whose values are their row numbers."""
     inputs = torch.arange(float(rows)).reshape(-1, *[1] * len(shape)).expand(rows, *shape).contiguous()
-    client = UnlabeledSets.from_arrays("a", inputs, np.arange(rows) % 2, np.eye(2), held_out=0)
-    return FedUL().task(client, Federation([client], "ab", scaling=Scaling(2.0)))
+    client = make_client("a", np.eye(2), inputs=inputs, sets=np.arange(rows) % 2)
+    return FedUL().task(client, make_federation(client, scaling=Scaling(2.0)).spec)
 
 
 def numbers(step: Step) -> list[int]:
@@ -58,8 +59,8 @@ def test_a_batch_of_all_rows_is_one_step() -> None:
 
 
 def test_a_client_of_one_row_has_one_step() -> None:
-    client = UnlabeledSets.from_arrays("a", torch.zeros(2, 1), [0, 1], np.eye(2), held_out=0)
-    task = FedUL().task(client, Federation([client], "ab"))
+    client = make_client("a", np.eye(2), rows=1)
+    task = FedUL().task(client, make_federation(client).spec)
     alone = Task(task.inputs, task.index[:1], task.targets, task.scaling)
     assert [len(step.inputs) for step in alone.plan(torch_generator(0), 32)] == [1]
 
@@ -76,7 +77,7 @@ def test_the_order_of_rows_follows_from_the_generator() -> None:
 
 
 @pytest.mark.parametrize("augment", ["none", "rotate", "flip", "flip-crop"])
-def test_a_plan_gives_the_same_steps_every_time_it_is_walked(augment: str) -> None:
+def test_a_plan_gives_the_same_steps_every_time_it_is_iterated(augment: str) -> None:
     plan = task_of(10, (1, 8, 8)).plan(torch_generator(0), 3, augment)
     for one, two in zip(plan, plan, strict=True):
         assert torch.equal(one.inputs, two.inputs)
@@ -101,7 +102,7 @@ def test_augmented_rows_keep_their_order_and_targets() -> None:
 
 
 def test_rows_in_order_are_all_rows_in_their_own_order() -> None:
-    steps = [numbers(step) for step in task_of(10).in_order(4)]
+    steps = [numbers(step) for step in task_of(10).batches(4)]
     assert steps == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 

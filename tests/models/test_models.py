@@ -52,12 +52,12 @@ def two_layers(shape: tuple[int, ...], classes: int) -> nn.Sequential:
 
 @pytest.mark.parametrize("shape", [DIGITS, MNIST, CIFAR, (2, 30, 21)], ids=str)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_maps_images_to_one_logit_a_class(name: str, shape: tuple[int, ...]) -> None:
+def test_every_model_maps_images_to_one_logit_per_class(name: str, shape: tuple[int, ...]) -> None:
     assert build(name, shape, classes=7, seed=0)(torch.zeros(3, *shape)).shape == (3, 7)
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp"])
-def test_models_for_tables_map_rows_to_one_logit_a_class(name: str) -> None:
+def test_models_for_tables_map_rows_to_one_logit_per_class(name: str) -> None:
     assert build(name, ROWS, classes=7, seed=0)(torch.zeros(3, *ROWS)).shape == (3, 7)
 
 
@@ -232,7 +232,7 @@ def test_an_image_model_refuses_rows_of_a_table(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["small-cnn", "paper-cnn"])
 def test_an_image_that_pooling_would_use_up_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=r"at least 4 pixels a side, but a row has shape \(1, 3, 28\)"):
+    with pytest.raises(InputError, match=r"at least 4 pixels per side, but a row has shape \(1, 3, 28\)"):
         build(name, (1, 3, 28), 10, seed=0)
 
 
@@ -260,12 +260,12 @@ def test_a_factory_that_fails_is_named_with_its_reason() -> None:
     def broken(shape: tuple[int, ...], classes: int) -> nn.Module:
         raise KeyError("widths")
 
-    with pytest.raises(InputError, match=r"'broken' could not be made .* \(64,\) and 3 classes: KeyError: 'widths'\.$"):
+    with pytest.raises(InputError, match=r"'broken' could not be built .* and 3 classes: KeyError: 'widths'\.$"):
         build(broken, ROWS, 3, seed=0)
 
 
 def test_a_factory_that_returns_no_module_is_refused() -> None:
-    with pytest.raises(InputError, match=r"'<lambda>' made a NoneType where a torch\.nn\.Module is needed"):
+    with pytest.raises(InputError, match=r"'<lambda>' returned a NoneType, but a torch\.nn\.Module is needed"):
         build(lambda shape, classes: None, ROWS, 3, seed=0)  # type: ignore[arg-type, return-value]
 
 
@@ -311,7 +311,7 @@ def test_a_module_made_by_the_users_file_is_taken_as_it_is(users_module: str) ->
     ("name", "reason"),
     [
         ("users_networks:absent", "has no attribute 'absent'"),
-        ("users_networks:number", "is of type int: it must be a function"),
+        ("users_networks:number", "is of type int: it must be a torch.nn.Module, or a function"),
         ("absent_networks:net", "No module named 'absent_networks'"),
         ("exits_networks:net", "SystemExit: 2"),
         ("users_networks:", "could not be imported"),

@@ -147,7 +147,7 @@ def test_a_file_of_which_nothing_fits_is_refused(tmp_path: Path) -> None:
 def test_a_cut_file_is_refused(tmp_path: Path, length: int) -> None:
     path = saved(tmp_path, tensors(network(seed=1)))
     path.write_bytes(path.read_bytes()[:length])
-    assert f"{path} are not a whole safetensors file" in refusal(path)
+    assert f"{path} are not a complete safetensors file" in refusal(path)
 
 
 def test_a_file_whose_header_was_tampered_with_is_refused(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_file_whose_header_was_tampered_with_is_refused(tmp_path: Path) -> Non
     header["fc3.bias"]["data_offsets"][1] += 4
     forged = json.dumps(header).encode()
     path.write_bytes(len(forged).to_bytes(8, "little") + forged + whole[8 + length :])
-    assert "are not a whole safetensors file" in refusal(path)
+    assert "are not a complete safetensors file" in refusal(path)
 
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:

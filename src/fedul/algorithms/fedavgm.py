@@ -1,7 +1,7 @@
 """FedAvgM: the server takes momentum steps along the mean update.
 
-Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification, 2019. At
-momentum 0 it is FedAvg. It acts on parameters alone; batch-norm statistics are averaged.
+Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification, 2019. With
+momentum = 0 it is FedAvg. Momentum applies to parameters; batch-norm statistics are averaged.
 """
 
 from __future__ import annotations
@@ -9,22 +9,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedul.algorithms.base import Algorithm, Update, Weights, mean_of, moved
-from fedul.settings import option
+from fedul._utils.settings import option
+from fedul.algorithms.base import Algorithm, apply_update, mean_update
+from fedul.core import Update, Weights
 
 
 @dataclass(frozen=True)
 class FedAvgM(Algorithm):
-    """velocity = momentum * velocity + mean update; weights + step * velocity."""
+    """The global model moves by ``step * v``, where ``v = momentum * v + mean update``.
 
-    momentum: float = option(0.5, "How much of the last server step is kept; at 0 this is fedavg.", low=0, high=0.999)
+    With momentum = 0 it is FedAvg.
+
+    Parameters
+    ----------
+    momentum : float, default=0.5
+        Factor of the previous v.
+    weighting : {"uniform", "rows"}, default="uniform"
+        Whether all clients count the same or by their rows.
+    step : float, default=1.0
+        Global step size.
+    """
+
+    momentum: float = option(0.5, "Factor of the previous server step; with 0 this is fedavg.", low=0, high=0.999)
 
     def aggregate(
-        self, weights: Weights, state: Weights, updates: Iterable[Update], clients: int
+        self, weights: Weights, server_state: Weights, updates: Iterable[Update], clients: int
     ) -> tuple[Weights, Weights]:
-        mean = mean_of(updates, self.weighting)
+        mean = mean_update(updates, self.weighting)
         velocity = {
-            name: self.momentum * state[name] + change if name in state else change
+            name: self.momentum * server_state[name] + change if name in server_state else change
             for name, change in mean.delta.items()
         }
-        return moved(weights, velocity, self.step, mean.buffers), velocity
+        return apply_update(weights, velocity, self.step, mean.buffers), velocity

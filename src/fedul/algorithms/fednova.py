@@ -1,9 +1,9 @@
-"""FedNova: clients that take more local steps do not count for more.
+"""FedNova: clients that take more local steps do not count more.
 
 Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS 2020. Each
-update is divided by |a_c|_1, the plain gradient steps it amounts to (with momentum, see `plain_steps`), and their mean
-is multiplied by the mean of these: tau_eff. Where all clients take equally many steps it is FedAvg. With Adam as the
-local optimiser |a_c|_1 is taken to be the number of steps, which the paper does not cover: a heuristic.
+update is divided by |a_c|_1, its effective number of gradient steps (`effective_steps`), and the mean of the results is
+multiplied by the mean of these numbers, tau_eff. If all clients take the same number of steps it is FedAvg. With Adam
+as the local optimizer |a_c|_1 is the number of steps; the paper does not cover this case.
 """
 
 from __future__ import annotations
@@ -11,15 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedul.algorithms.base import Algorithm, Update, Weights, mean_of, moved
+from fedul.algorithms.base import Algorithm, apply_update, mean_update
+from fedul.core import Update, Weights
 
 
 @dataclass(frozen=True)
 class FedNova(Algorithm):
-    """The mean of the updates per step, times the mean number of steps."""
+    """The global model moves by the mean update per step, times the mean number of steps.
+
+    If all clients take the same number of steps it is FedAvg.
+
+    Parameters
+    ----------
+    weighting : {"uniform", "rows"}, default="uniform"
+        Whether all clients count the same or by their rows.
+    step : float, default=1.0
+        Global step size.
+    """
 
     def aggregate(
-        self, weights: Weights, state: Weights, updates: Iterable[Update], clients: int
+        self, weights: Weights, server_state: Weights, updates: Iterable[Update], clients: int
     ) -> tuple[Weights, Weights]:
-        mean = mean_of(updates, self.weighting, factor=lambda update: 1 / update.steps)
-        return moved(weights, mean.delta, self.step * mean.steps, mean.buffers), state
+        mean = mean_update(updates, self.weighting, factor=lambda update: 1 / update.steps)
+        return apply_update(weights, mean.delta, self.step * mean.steps, mean.buffers), server_state

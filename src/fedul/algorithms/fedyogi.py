@@ -1,4 +1,4 @@
-"""FedYogi: FedAdam whose second moment moves by steps that do not depend on its own size.
+"""FedYogi: FedAdam with a second moment that changes by additive steps.
 
 Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithm 2 (after Zaheer et al., NeurIPS 2018).
 """
@@ -14,7 +14,10 @@ from fedul.algorithms.fedadam import FedAdam
 
 @dataclass(frozen=True)
 class FedYogi(FedAdam):
-    """FedAdam with v - (1 - beta_2) * square * sign(v - square)."""
+    """FedAdam with the second moment ``v - (1 - beta_2) * square * sign(v - square)``.
+
+    Parameters are those of `FedAdam`.
+    """
 
     def second_moment(self, before: Tensor, square: Tensor) -> Tensor:
         return before - (1 - self.memory) * square * (before - square).sign()

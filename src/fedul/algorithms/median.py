@@ -1,34 +1,30 @@
-"""The median: in every coordinate the model moves by the median of the clients' updates, whatever a minority sends.
+"""Median: robust aggregation by the median of the updates in every coordinate.
 
-Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, ICML 2018. Of an even number of
-clients it is the mean of the middle two. All updates of a round are in memory at once.
+Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, ICML 2018. For an even number of
+clients the median is the mean of the middle two values. All updates of a round are in memory at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedul.algorithms.base import Algorithm, Update, Weights, refuse_rows
-from fedul.algorithms.trimmed_mean import by_coordinate
+from fedul.algorithms.trimmed_mean import CoordinateWise
 
 
 @dataclass(frozen=True)
-class Median(Algorithm):
-    """The coordinate-wise median; clients count the same."""
+class Median(CoordinateWise):
+    """The global model moves by the coordinate-wise median of the updates; all clients count the same.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        refuse_rows(self)
+    With one or two clients it is FedAvg.
 
-    def aggregate(
-        self, weights: Weights, state: Weights, updates: Iterable[Update], clients: int
-    ) -> tuple[Weights, Weights]:
-        return by_coordinate(_middle, weights, updates, self.step), state
+    Parameters
+    ----------
+    step : float, default=1.0
+        Global step size.
+    """
 
-
-def _middle(values: Tensor) -> Tensor:
-    ordered, half = values.sort(0).values, len(values) // 2
-    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    def center(self, values: Tensor) -> Tensor:
+        ordered, half = values.sort(0).values, len(values) // 2
+        return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,46 +1,65 @@
-"""SCAFFOLD: control variates take out the part of a client's gradient that is its own, so that clients do not drift.
+"""SCAFFOLD: control variates remove the client-specific part of local gradients, so that clients do not drift.
 
-Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020. A client's c_i is the
-mean of its own gradients over the local steps, which under SGD equals the paper's option II and makes sense under any
-optimiser; gradients are corrected by c - c_i before the local optimiser sees them. With a share S of the N clients
-taking part, c moves by |S|/N times the mean change of theirs. One client alone is FedAvg.
+Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020. The control variate c_i
+of a client is the mean of its uncorrected gradients over the local steps. With SGD this is the paper's option II; it is
+also defined for other optimizers. Gradients are corrected by c - c_i before the local optimizer uses them. The server's
+control variate c is the mean of all c_i: if S of N clients take part in a round, it changes by S/N times the mean
+change of their c_i.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedul.algorithms.base import Algorithm, Correction, Trained, Update, Weights, mean_of, moved, refuse_rows
+from fedul.algorithms.base import (
+    Algorithm,
+    Correction,
+    TrainedClient,
+    apply_update,
+    mean_update,
+)
+from fedul.core import TensorSpec, Update, Weights
 
 
 @dataclass(frozen=True)
 class Scaffold(Algorithm):
-    """Local gradients gain c - c_i; a client that has not taken part yet has c_i = 0."""
+    """FedAvg with control variates: ``c - c_i`` is added to the local gradients of client i.
 
-    wants_mean_gradient: ClassVar[bool] = True
+    The control variate c_i of a client that has not taken part yet is 0. With one client it is FedAvg.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        refuse_rows(
-            self
-        )  # as in the paper: c is the mean of all c_i, which a share of the clients cannot weigh by rows
+    Parameters
+    ----------
+    step : float, default=1.0
+        Global step size.
+    """
 
-    def sent(self, state: Weights) -> Weights:
-        return state
+    needs_mean_gradient: ClassVar[bool] = True
+    uniform_only: ClassVar[bool] = True  # c is a plain mean: weights would need the rows of clients that are absent
 
-    def correction(self, sent: Weights, kept: Weights) -> Correction | None:
-        return Correction(offset={name: c - kept[name] if name in kept else c for name, c in sent.items()})
+    def message_spec(self, parameters: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
+        return parameters
 
-    def finish(self, trained: Trained, sent: Weights, kept: Weights) -> tuple[Weights, Weights]:
-        own = {name: gradient.clone() for name, gradient in trained.mean_gradient.items()}
-        return {name: c - kept[name] if name in kept else c for name, c in own.items()}, own
+    def broadcast(self, server_state: Weights) -> Weights:
+        return server_state
+
+    def correction(self, received: Weights, client_state: Weights) -> Correction | None:
+        return Correction(offset=_subtract(received, client_state))
+
+    def finish(self, trained: TrainedClient, received: Weights, client_state: Weights) -> tuple[Weights, Weights]:
+        control = {name: gradient.clone() for name, gradient in trained.mean_gradient.items()}
+        return _subtract(control, client_state), control
 
     def aggregate(
-        self, weights: Weights, state: Weights, updates: Iterable[Update], clients: int
+        self, weights: Weights, server_state: Weights, updates: Iterable[Update], clients: int
     ) -> tuple[Weights, Weights]:
-        mean = mean_of(updates, self.weighting)
+        mean = mean_update(updates, self.weighting)
         share = mean.clients / clients
-        control = {name: share * change + state.get(name, 0.0) for name, change in mean.message.items()}
-        return moved(weights, mean.delta, self.step, mean.buffers), control
+        control = {name: share * change + server_state.get(name, 0.0) for name, change in mean.message.items()}
+        return apply_update(weights, mean.delta, self.step, mean.buffers), control
+
+
+def _subtract(tensors: Weights, others: Weights) -> Weights:
+    """Return `tensors` minus `others` by name; a tensor without a counterpart is unchanged."""
+    return {name: tensor - others[name] if name in others else tensor for name, tensor in tensors.items()}

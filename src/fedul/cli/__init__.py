@@ -1,1 +1,1 @@
-"""The command line: parse, call, print. Nothing is computed here."""
+"""Command line: parses options, calls the library and prints results."""

@@ -1,4 +1,4 @@
-"""`fedul datasets`: what research data there is, where it is, and how to get it."""
+"""`fedul datasets`: the benchmark data sets, where they are on this machine, and how to get them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedul.cli import show
+from fedul.cli.options import Json, examples
 
-app = typer.Typer(help="List the data sets, or fetch one.", invoke_without_command=True)
-
-Folder = Annotated[str | None, typer.Option(help="Folder with data (default: FEDUL_DATA, then the user cache).")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+app = typer.Typer(help="List the benchmark data sets, or download one.", invoke_without_command=True)
 
 
-@app.callback(epilog="Example:  fedul datasets fetch mnist")
-def datasets(context: typer.Context, data_dir: Folder = None, json: Json = False) -> None:
-    """List the data sets and where they are on this machine."""
+@app.callback(epilog=examples("datasets", "datasets fetch mnist"))
+def datasets(
+    context: typer.Context,
+    data_dir: Annotated[
+        str | None, typer.Option(help="Folder with data (default: FEDUL_DATA, then the user cache).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the benchmark data sets and whether they are on this machine."""
     if context.invoked_subcommand is not None:
         return
-    from fedul.data import SOURCES, found
+    from fedul.data import SOURCES, find_source
 
-    places = {name: found(name, data_dir) for name in SOURCES}
+    places = {name: find_source(name, data_dir) for name in SOURCES}
     if json:
         rows = [
             {
@@ -32,7 +36,7 @@ def datasets(context: typer.Context, data_dir: Folder = None, json: Json = False
                 "classes": source.classes,
                 "licence": source.licence,
                 "embedded": source.embedded,
-                "obtain": source.obtain or None,
+                "obtain": source.instructions or None,
                 "path": None if places[name] is None else str(places[name]),
             }
             for name, source in SOURCES.items()
@@ -41,33 +45,31 @@ def datasets(context: typer.Context, data_dir: Folder = None, json: Json = False
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("name", no_wrap=True)
-    table.add_column("what")
+    table.add_column("description")
     table.add_column("rows", no_wrap=True, justify="right")
-    table.add_column("licence", max_width=14)  # so that more is left for what it is
-    table.add_column("here", no_wrap=True)
+    table.add_column("licence", max_width=14)  # leaves more room for the description
+    table.add_column("available", no_wrap=True)
     for name, source in SOURCES.items():
-        there = "embedded" if source.embedded else "yes" if places[name] else "no"
-        table.add_row(name, source.about, f"{source.rows:,}", source.licence, there)
+        available = "embedded" if source.embedded else "yes" if places[name] else "no"
+        table.add_row(name, source.about, f"{source.rows:,}", source.licence, available)
     show.out.print(table)
-    for name, place in places.items():
-        if place is None and (obtain := SOURCES[name].obtain):
-            show.out.print(f"[bold]{name}[/] cannot be fetched: {escape(obtain)}.")
-    if absent := [name for name, place in places.items() if place is None and not SOURCES[name].obtain]:
-        show.out.print(f"Get one with: fedul datasets fetch {absent[0]}")
+    absent = [name for name, place in places.items() if place is None]
+    for name in absent:
+        if instructions := SOURCES[name].instructions:
+            show.out.print(f"[bold]{name}[/] cannot be downloaded: {escape(instructions)}.")
+    if fetchable := [name for name in absent if not SOURCES[name].instructions]:
+        show.out.print(f"Download one with: fedul datasets fetch {fetchable[0]}")
 
 
-@app.command(epilog="Example:  fedul datasets fetch mnist --data-dir ~/data")
+@app.command(epilog=examples("datasets fetch mnist", "datasets fetch mnist --data-dir ~/data"))
 def fetch(
     name: Annotated[str, typer.Argument(help="Name of the data set.")],
-    data_dir: Annotated[str | None, typer.Option(help="Where to put it (default: the user cache).")] = None,
-    mirror: Annotated[str | None, typer.Option(help="Take the files from this address instead.")] = None,
+    data_dir: Annotated[str | None, typer.Option(help="Folder to download to (default: the user cache).")] = None,
+    mirror: Annotated[str | None, typer.Option(help="Address to download the files from instead.")] = None,
     json: Json = False,
 ) -> None:
-    """Download a data set, checked against its published checksum."""
-    from fedul.data import fetch as fetching
+    """Download the data set NAME and verify its published checksum."""
+    from fedul.data.fetch import fetch
 
-    path = fetching.fetch(name, data_dir, mirror=mirror, progress=show.Download(name))
-    if json:
-        show.print_json({"name": name, "path": str(path)})
-    else:
-        show.out.print(f"{name} is in [bold]{escape(str(path))}[/]", soft_wrap=True)
+    path = fetch(name, data_dir, mirror=mirror, progress=show.DownloadProgress(name))
+    show.print_result(json, {"name": name, "path": str(path)}, f"{name} is in [bold]{escape(str(path))}[/]")

@@ -1,75 +1,87 @@
-"""`fedul demo`: the whole idea in a minute, on the digits that come with the package."""
+"""`fedul demo` and `fedul example`: all methods on the embedded digits, and files to try the other commands on."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group
 from rich.markup import escape
-from rich.table import Table
 
+from fedul._utils.display import make_table
+from fedul._utils.files import require_unused
 from fedul.cli import show
-from fedul.config import CompareConfig, DataConfig, TrainConfig
-from fedul.errors import InputError
+from fedul.cli.options import Json, default_folder
+from fedul.config import TrainConfig
 
 if TYPE_CHECKING:
-    from fedul.comparison import Result
+    from fedul.experiments.comparison_result import VariantResult
 
 
 def demo(
     out: Annotated[str | None, typer.Option(help="Folder for the runs (default: a new one under runs/).")] = None,
     rounds: Annotated[int, typer.Option(help="Global rounds.", min=1)] = TrainConfig().rounds,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.", min=0)] = 0,
+    json: Json = False,
 ) -> None:
-    """Train on handwritten digits across five clients by every method without labels, next to training with them."""
-    folder = Path(out or f"runs/demo-{time.strftime('%Y%m%d-%H%M%S')}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder}: exists already; choose another --out.")
+    """Train on handwritten digits across five clients, with every method.
 
-    from fedul.comparison import compare
+    Prints the test error of the methods that use no labels next to that of training with labels. Takes about a minute.
+    """
+    folder = Path(out or default_folder("demo"))
+    require_unused(folder, "--out")
 
-    data, training = DataConfig(data="digits", clients=5, sets=(10,), seed=seed), TrainConfig(rounds=rounds, seed=seed)
-    results = compare(data, training, CompareConfig(seeds=1), folder, show.Runs())
-    if json:
-        show.print_json(
-            {
-                "results": [
-                    {
-                        "method": result.contestant.title,
-                        "labels_used": result.labels_used,
-                        "test_error": result.mean,
-                        "seconds": result.seconds,
-                    }
-                    for result in results
-                ],
-                "run": str(folder),
-            }
-        )
-        return
-    _show(results)
-    show.out.print(f"runs: [bold]{escape(str(folder))}[/]; more seeds and plots: fedul compare", soft_wrap=True)
+    from fedul.experiments.compare import compare
+
+    with show.TrainingProgress() as progress:
+        comparison = compare("digits", seeds=1, out=folder, rounds=rounds, seed=seed, callbacks=[progress])
+    fields = [(result.variant.title, result.labels_used, result.mean, result.seconds) for result in comparison.results]
+    keys = ("method", "labels_used", "test_error", "seconds")
+    show.print_result(
+        json,
+        {"results": [dict(zip(keys, each, strict=True)) for each in fields], "run": str(folder)},
+        _view(comparison.results),
+        f"runs: [bold]{escape(str(folder))}[/]; more seeds and plots: fedul compare",
+    )
 
 
-def _show(results: Sequence[Result]) -> None:
-    table = Table(title="Handwritten digits: 5 clients, 10 sets each; test digits by other writers")
-    table.add_column("method", no_wrap=True)
-    table.add_column("labels used", justify="right")
-    table.add_column("test error", justify="right")
+def example(
+    folder: Annotated[str, typer.Argument(help="Folder to write the files into.")] = "hospitals",
+    json: Json = False,
+) -> None:
+    """Write example files into FOLDER: synthetic patients of four hospitals, and prevalences by month.
+
+    The patients have no diagnosis. Further files hold new patients and their true diagnoses, for comparison.
+    """
+    from fedul.data.example import write_example
+
+    require_unused(Path(folder), "folder")
+    files = [str(path) for path in write_example(Path(folder))]
+    show.print_result(
+        json,
+        {"files": files},
+        *map(escape, files),
+        f"next: fedul check --data {escape(folder)}/patients.csv --priors {escape(folder)}/prevalence.csv "
+        "--client-column hospital --set-column month",
+    )
+
+
+def _view(results: Sequence[VariantResult]) -> Group:
+    title = "Handwritten digits: 5 clients, 10 sets each; test digits by other writers"
+    table = make_table(["method"], ["labels used", "test error"], title)
     table.add_column("", no_wrap=True)
-    lengths = show.bars([(result.contestant.title, result.mean) for result in results], width=24)
-    last = max((i for i, result in enumerate(results) if not result.labels_used), default=-1)
-    for i, (result, bar) in enumerate(zip(results, lengths, strict=True)):
-        cells = [result.contestant.title, f"{result.labels_used:,}", f"{result.mean:.2%}", bar.split("  ")[-1].strip()]
-        table.add_row(*cells, end_section=i == last)
-    show.out.print(table)
-    errors = {result.contestant.title: result.mean for result in results}
+    errors = {result.variant.title: result.mean for result in results}
+    last_unlabeled = max((i for i, result in enumerate(results) if not result.labels_used), default=-1)
+    for i, result in enumerate(results):
+        bar = "█" * max(1, round(24 * result.mean / (max(errors.values()) or 1)))
+        cells = [result.variant.title, f"{result.labels_used:,}", f"{result.mean:.2%}", bar]
+        table.add_row(*cells, end_section=i == last_unlabeled)
     close = errors["fedul"] < 1.5 * errors["supervised"]
-    show.out.print(
-        "What was just shown (with the round chosen without labels): clients that know only how common each digit "
-        "is in each of their piles of images trained one classifier together"
-        + (", and it comes close to the one trained with every label." if close else ".")
+    return Group(
+        table,
+        "What was shown (with the round selected without labels): clients that know only how common each digit is in "
+        "each of their sets of images trained one classifier together"
+        + (", and its error is close to that of training with every label." if close else "."),
     )

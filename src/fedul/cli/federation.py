@@ -1,92 +1,106 @@
-"""`fedul federation`: the same run on real sites, over Flower."""
+"""`fedul federation`: training on real sites, over Flower."""
 
 from __future__ import annotations
 
 import importlib.util
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.table import Table
 
+from fedul._utils.display import make_table
+from fedul._utils.files import require_unused
 from fedul.cli import show
-from fedul.cli.options import with_options
+from fedul.cli.options import Json, default_folder, examples, with_options
 from fedul.config import CoordinatorConfig, TrainConfig
-from fedul.engines.flower.folder import LEFT_OUT, new_folder
+from fedul.core import RoundMetrics
+from fedul.engines.flower.deploy.app_folder import UNUSED_SETTINGS, write_app_folder
 from fedul.errors import InputError
 
 app = typer.Typer(
-    help="Train across real sites, over Flower: each keeps its rows and class priors.", no_args_is_help=True
+    help="Train across real sites, over Flower. Rows and class priors stay at their site.", no_args_is_help=True
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
-
-@app.command("new", epilog="Example:  fedul federation new respiratory --classes flu,cold --sites 3")
-@with_options(CoordinatorConfig, TrainConfig, leave_out=("resume", *LEFT_OUT))
+@app.command("new", epilog=examples("federation new respiratory --classes flu,cold --sites 3"))
+@with_options(CoordinatorConfig, TrainConfig, leave_out=("resume", *UNUSED_SETTINGS))
 def new(
     folder: Annotated[str, typer.Argument(help="Folder to write, for 'flwr run'.")],
     json: Json = False,
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Write the folder that 'flwr run' needs, with settings for coordinator and site and a README of what to type."""
-    from fedul.engines.flower.coordinator import read_settings
+    """Write FOLDER, which 'flwr run' needs: settings of coordinator and site, and a README with all commands."""
+    from fedul.engines.flower.server.coordinator import read_settings
 
     settings = {"out": str(Path(folder).absolute() / "runs" / "run-1"), **settings}
     if "classes" not in settings and "test_prior" in settings:
-        raise InputError("test-prior: is of classes; give them as well (--classes).")
-    read_settings({"classes": "A,B", **settings})  # to say now what is wrong; classes may be filled in later
-    files = [str(file) for file in new_folder(Path(folder), settings)]
-    if json:
-        show.print_json({"files": files})
-        return
-    for file in files:
-        show.out.print(escape(file), soft_wrap=True)
-    show.out.print(f"next: read {escape(folder)}/README.md", soft_wrap=True)
+        raise InputError("test-prior: needs the classes too (--classes).")
+    read_settings({"classes": "A,B", **settings})  # refuses wrong settings now; classes may be filled in later
+    files = [str(file) for file in write_app_folder(Path(folder), settings)]
+    show.print_result(json, {"files": files}, *map(escape, files), f"next: read {escape(folder)}/README.md")
 
 
-@app.command("keys", epilog="Example:  fedul federation keys keys --host coordinator.example.org")
+@app.command(
+    "keys", epilog=examples("federation keys keys --host coordinator.example.org", "federation keys keys --site north")
+)
 def keys(
     folder: Annotated[str, typer.Argument(help="Folder to write the files into.")],
     host: Annotated[list[str] | None, typer.Option(help="Name or address of the coordinator (repeatable).")] = None,
     site: Annotated[list[str] | None, typer.Option(help="Name of a site to make a key for (repeatable).")] = None,
     json: Json = False,
 ) -> None:
-    """Make a test certificate for the coordinator (--host), or keys by which sites are known (--site)."""
+    """Write a test certificate for the coordinator (--host) or keys that identify sites (--site) into FOLDER."""
     _need_flower()
-    from fedul.engines.flower.keys import make_keys
+    from fedul.engines.flower.deploy.keys import make_keys
 
     if not host and not site:
-        raise InputError("say what is needed: --host NAME for the coordinator's certificate, --site NAME for a key.")
+        raise InputError("nothing to make; give --host NAME for a certificate, or --site NAME for a key.")
     files = [str(file) for file in make_keys(Path(folder), host or (), site or ())]
-    if json:
-        show.print_json({"files": files})
-        return
-    for file in files:
-        secret = "  (keep it secret)" if file.endswith(".key") else ""
-        show.out.print(escape(file) + secret, soft_wrap=True)
+    lines = [escape(file) + ("  (keep it secret)" if file.endswith(".key") else "") for file in files]
+    show.print_result(json, {"files": files}, *lines)
 
 
-@app.command("demo", epilog="Example:  fedul federation demo --rounds 5")
+@app.command("demo", epilog=examples("federation demo --rounds 5"))
 def demo(
     rounds: Annotated[int, typer.Option(help="Global rounds.", min=1)] = 5,
-    sites: Annotated[int, typer.Option(help="Sites, each a process of its own on this machine.", min=2, max=20)] = 5,
+    sites: Annotated[int, typer.Option(help="Sites, each in separate processes on this machine.", min=2, max=20)] = 5,
     algorithm: Annotated[str, typer.Option(help="How updates become the next global model.")] = "fedavg",
-    out: Annotated[str | None, typer.Option(help="Folder to keep (default: a new one under runs/).")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder to write (default: a new one under runs/).")] = None,
     json: Json = False,
 ) -> None:
-    """Train on the digits across sites on this machine: a real SuperLink and real SuperNodes, with TLS and keys."""
+    """Train on digits across sites on this machine, with a real SuperLink, real SuperNodes, TLS and keys."""
     _need_flower()
-    from fedul.cli.federation_demo import run_demo
+    from fedul.engines.flower.deploy.demo import run_demo
 
-    folder = Path(out or f"runs/federation-{time.strftime('%Y%m%d-%H%M%S')}")
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder}: is there already and not empty; choose another --out.")
-    run_demo(folder.absolute(), sites=sites, rounds=rounds, algorithm=algorithm, as_json=json)
+    folder, started = Path(out or default_folder("federation")), time.monotonic()
+    require_unused(folder, "--out")
+    with show.TrainingProgress(f"{sites} sites") as progress:
+        run, error = run_demo(folder.absolute(), sites=sites, rounds=rounds, algorithm=algorithm, callback=progress)
+    history, seconds = run.history(), round(time.monotonic() - started, 1)
+    rounds_done = [metrics.to_dict() for metrics in history]
+    show.print_result(
+        json,
+        {"run": str(run.path), "test_error": error, "seconds": seconds, "rounds": rounds_done},
+        _as_table(history),
+        f"test error [bold]{error:.2%}[/], trained without labels; all processes have ended",
+        f"run folder [bold]{escape(str(run.path))}[/], logs beside it",
+    )
 
 
 def _need_flower() -> None:
     if importlib.util.find_spec("flwr") is None:
         raise InputError("Flower is not installed; install fedul with it: pip install 'fedul[flower]'.")
+
+
+def _as_table(history: Sequence[RoundMetrics]) -> Table:
+    table = make_table([], ["round", "sites", "loss", "held-out", "seconds", "KB sent", "KB received"])
+    for metrics in history:
+        traffic = [f"{(count or 0) / 1024:,.0f}" for count in (metrics.bytes_sent, metrics.bytes_received)]
+        losses = ["" if value is None else f"{value:.3f}" for value in (metrics.loss, metrics.held_out_loss)]
+        table.add_row(str(metrics.round), str(metrics.clients), *losses, f"{metrics.seconds:.1f}", *traffic)
+    return table

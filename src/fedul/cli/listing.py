@@ -1,57 +1,68 @@
-"""`fedul methods` and `fedul algorithms`: what there is, and the settings of each."""
+"""`fedul methods` and `fedul algorithms`: the registered components, with their settings and where they come from."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import fields
-from importlib import import_module
-from typing import Annotated, Any
+from dataclasses import fields, is_dataclass
+from typing import Any
 
-import typer
 from rich.markup import escape
 from rich.table import Table
 
+from fedul._utils.registry import Registry
 from fedul.algorithms import ALGORITHMS
 from fedul.cli import show
+from fedul.cli.options import Json
+from fedul.errors import InputError
 from fedul.methods import METHODS
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def methods(json: Json = False) -> None:
-    """List the methods and their settings (--method-option NAME=VALUE)."""
-    _list("method", METHODS, json)
+    """List the methods and their settings.
+
+    A method is what a client minimises. Methods of other installed packages are listed with the name of the package.
+    """
+    _list(METHODS, json)
 
 
 def algorithms(json: Json = False) -> None:
-    """List the algorithms and their settings (--algorithm-option NAME=VALUE)."""
-    _list("algorithm", ALGORITHMS, json)
+    """List the algorithms and their settings.
+
+    An algorithm turns client updates into the next global model. Algorithms of other installed packages are listed
+    with the name of the package.
+    """
+    _list(ALGORITHMS, json)
 
 
-def _list(what: str, registry: Mapping[str, str], json: bool) -> None:
-    found = {name: _described(place) for name, place in registry.items()}
+def _list(registry: Registry[Any], json: bool) -> None:
+    components = {}
+    for name in registry:
+        try:
+            components[name] = _describe(registry.load(name), registry.package(name))
+        except InputError as problem:
+            show.print_note(str(problem))
     if json:
-        show.print_json({f"{what}s": found})
+        show.print_json({f"{registry.kind}s": components})
         return
-    for name, entry in found.items():
-        show.out.print(f"[bold]{name}[/]  {escape(entry['summary'])}")
-        settings = Table.grid(padding=(0, 2))
-        settings.add_column(no_wrap=True)
-        for setting, facts in entry["settings"].items():
-            choices = f" (one of {', '.join(facts['choices'])})" if facts["choices"] else ""
-            settings.add_row(f"    {setting}={facts['default']}", escape(facts["help"]) + choices)
-        show.out.print(settings)
-    show.out.print(f"Use: fedul train --{what} NAME --{what}-option SETTING=VALUE")
+    for name, component in components.items():
+        package = f" (package {component['package']})" if component["package"] != "fedul" else ""
+        show.out.print(f"[bold]{escape(name)}[/]{escape(package)}  {escape(component['summary'])}")
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True)
+        for setting, details in component["settings"].items():
+            choices = f" (one of {', '.join(details['choices'])})" if details["choices"] else ""
+            table.add_row(escape(f"    {setting}={details['default']}"), escape(details["help"] + choices))
+        if table.rows:
+            show.out.print(table)
+    show.out.print(f"\nUse: fedul train --{registry.kind} NAME --{registry.kind}-option SETTING=VALUE")
 
 
-def _described(place: str) -> dict[str, Any]:
-    module_name, _, kind = place.partition(":")
-    module = import_module(module_name)
+def _describe(component: type[Any], package: str) -> dict[str, Any]:
+    """Return the summary line of a class and its settings."""
     settings = {
-        f.name: {"default": f.default, "help": f.metadata["help"], "choices": list(f.metadata["choices"])}
-        for f in fields(getattr(module, kind))
+        f.name: {"default": f.default, "help": f.metadata["help"], "choices": list(f.metadata.get("choices", ()))}
+        for f in (fields(component) if is_dataclass(component) else ())
         if "help" in f.metadata
     }
-    summary = (inspect.getdoc(module) or "").partition("\n\n")[0].replace("\n", " ")
-    return {"summary": summary.partition(": ")[2] or summary, "settings": settings}
+    summary = (inspect.getdoc(component) or "").partition("\n\n")[0].replace("\n", " ")
+    return {"package": package, "summary": summary, "settings": settings}

@@ -1,159 +1,189 @@
-"""How things look on a terminal: progress with time left, tables, bars. Progress and messages go to stderr."""
+"""Terminal output: progress with time left, notes, JSON. Results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
-from fedul.errors import WorldError
+from fedul.core import RoundMetrics
+from fedul.errors import EnvironmentFailure
+from fedul.training import Callback, RunInfo
 
-PLAIN_SECONDS = 10.0
-"""Where there is no terminal for a bar, the time between two lines of progress."""
+if TYPE_CHECKING:
+    from fedul.training import RunResult
+
+SECONDS_BETWEEN_LINES = 10.0
+"""Time between two lines of progress where there is no terminal for a bar."""
 
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """One JSON document on stdout and nothing else there."""
-    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    """Print a JSON document on stdout."""
+    write_stdout(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-class Rounds:
-    """A reporter for training: a bar with round, loss, held-out loss and time left.
+def write_stdout(text: str) -> None:
+    """Write text to stdout.
 
-    As one of many runs it shows the error and the time left for `all` of them, to fit into 80 columns.
+    Raises
+    ------
+    EnvironmentFailure
+        If it cannot be written, for instance because the disk is full.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise EnvironmentFailure(f"could not write the output: {problem.strerror}.") from None
+
+
+def print_result(as_json: bool, document: Mapping[str, Any], *texts: RenderableType) -> None:
+    """Print the result of a command on stdout: the JSON document, or texts and tables."""
+    if as_json:
+        print_json(document)
+        return
+    for text in texts:
+        out.print(text, soft_wrap=isinstance(text, str))
+
+
+def print_note(message: str) -> None:
+    """Print a warning on stderr."""
+    err.print(f"[yellow]note:[/] {escape(' '.join(message.split()))}", soft_wrap=True)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on stdout without markup or wrapping."""
+    for line in lines:
+        out.print(escape(line), soft_wrap=True)
+
+
+class TrainingProgress(Callback):
+    """Progress of one run, of runs one after another, or of concurrent runs.
+
+    On a terminal there is a bar with metrics and time left, elsewhere one line every ten seconds. A warning that
+    several runs share is printed once. Use it as a context manager: the bar is stopped at the end of the
+    block, also after an error.
+
+    Parameters
+    ----------
+    title : str
+        Title of a run that has none.
     """
 
-    def __init__(self, title: str, all_left: str | None = None, told: set[str] | None = None) -> None:
-        self._all_left = all_left
-        self._sentences = set() if told is None else told
-        self._progress = Progress(
+    def __init__(self, title: str = "") -> None:
+        self._title = title
+        self._messages: set[str] = set()
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+        self._ended = 0  # number of runs that have ended
+        self._started = self._printed = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the bar and restore the cursor."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = None
+
+    def on_run_start(self, run: RunInfo) -> None:
+        if run.concurrent > 1:
+            if self._bar is None:
+                self._start_bar(f"{run.total} runs", total=run.total, completed=run.number - 1)
+            return
+        title = run.title or self._title
+        if run.total > 1:
+            self._print_line(f"run {run.number} of {run.total}{self._time_left(run)}: {title}")
+            title = f"{run.number}/{run.total} {title}"
+        self._start_bar(title, total=run.rounds, completed=len(run.history))
+
+    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
+        error = "" if metrics.test_error is None else f"error {metrics.test_error:.2%}"
+        held_out = "" if metrics.held_out_loss is None else f"held-out {metrics.held_out_loss:.3f} "
+        text = f"loss {metrics.loss:.3f} {held_out}{error}".strip()
+        self._print_line(f"round {metrics.round} of {run.rounds}: {text}")
+        if run.total > 1:  # short, to fit into 80 columns
+            share = (metrics.round - len(run.history)) / run.rounds
+            text = (error.removeprefix("error ") + self._time_left(run, share)).strip()
+        self._update(completed=metrics.round, metrics=text)
+
+    def on_warning(self, message: str) -> None:
+        if message not in self._messages:
+            self._messages.add(message)
+            print_note(message)
+
+    def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
+        if run.concurrent == 1 or result is None:
+            self.close()
+        else:
+            self._update(advance=1, metrics=escape(run.title))
+            self._print_line(f"run {run.number} of {run.total}{self._time_left(run, 1)}: {run.title}")
+        self._ended += 1
+
+    def _start_bar(self, title: str, *, total: int, completed: int) -> None:
+        self.close()
+        self._bar = Progress(
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=10),  # so that all of it fits into 80 columns
+            BarColumn(bar_width=10),  # so that the line fits into 80 columns
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[metrics]}"),
             TimeRemainingColumn(),
             console=err,
-            transient=not err.is_terminal,
             disable=not err.is_terminal,
         )
-        self._task = self._progress.add_task(title, total=None, figures="")
-        self._told = time.monotonic()
+        self._task = self._bar.add_task(escape(title), total=total, completed=completed, metrics="")
+        self._bar.start()
 
-    def __enter__(self) -> Rounds:
-        self._progress.start()
-        return self
+    def _update(self, **values: Any) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, **values)
 
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def warn(self, sentence: str) -> None:
-        if sentence not in self._sentences:  # many runs of one federation need not say it many times
-            self._sentences.add(sentence)
-            err.print(f"[yellow]note:[/] {escape(sentence)}", soft_wrap=True)
-
-    def round(self, figures: Mapping[str, Any], rounds: int) -> None:
-        text = f"loss {figures['loss']:.3f}"
-        if figures.get("held_out_loss") is not None:
-            text += f" held-out {figures['held_out_loss']:.3f}"
-        if "test_error" in figures:
-            text += f" error {figures['test_error']:.2%}"
-        if not err.is_terminal and time.monotonic() - self._told > PLAIN_SECONDS:
-            err.print(f"round {figures['round']} of {rounds}: {text}", soft_wrap=True)
-            self._told = time.monotonic()
-        if self._all_left is not None:
-            text = f"{figures['test_error']:.2%}" if "test_error" in figures else ""
-            text += f" (all: {self._all_left})" if self._all_left else ""
-        self._progress.update(self._task, completed=figures["round"], total=rounds, figures=text)
-
-
-class Runs:
-    """A watcher of many runs: a line for each, with how many there are and how long the rest will take."""
-
-    def __init__(self) -> None:
-        self._done: list[float] = []
-        self._sentences: set[str] = set()
-        self._told = time.monotonic()
-
-    @contextmanager
-    def run(self, number: int, total: int, title: str) -> Iterator[Rounds]:
-        started = time.monotonic()
-        left = ""
-        if self._done:
-            seconds = round(sum(self._done) / len(self._done) * (total - number + 1))
-            left = str(timedelta(seconds=seconds))
-        if not err.is_terminal and started - self._told > PLAIN_SECONDS:
-            self._told = started
-            err.print(f"run {number} of {total}{left and f', {left} left'}: {escape(title)}", soft_wrap=True)
-        with Rounds(f"{number}/{total} {title}", all_left=left, told=self._sentences) as reporter:
-            yield reporter
-        self._done.append(time.monotonic() - started)
-
-    @contextmanager
-    def together(self, done: int, total: int) -> Iterator[Together]:
-        with Together(done, total) as watcher:
-            yield watcher
-
-
-class Together:
-    """Watches runs that go on at the same time: one bar for all, with time left."""
-
-    def __init__(self, done: int, total: int) -> None:
-        self._progress = Progress(
-            TextColumn("[bold]runs"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}"),
-            console=err,
-            transient=not err.is_terminal,
-            disable=not err.is_terminal,
-        )
-        self._total, self._before, self._done = total, done, 0
-        self._task = self._progress.add_task("", total=total, completed=done)
-        self._sentences: set[str] = set()
-        self._started = self._told = time.monotonic()
-
-    def __enter__(self) -> Together:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def finished(self, title: str, sentences: Sequence[str]) -> None:
-        for sentence in sentences:
-            if sentence not in self._sentences:
-                self._sentences.add(sentence)
-                err.print(f"[yellow]note:[/] {escape(sentence)}", soft_wrap=True)
-        self._done += 1
-        number = self._before + self._done
-        self._progress.update(self._task, completed=number, description=escape(title))
+    def _print_line(self, text: str) -> None:
+        """Print a line of progress where there is no terminal for a bar, but not too often."""
         now = time.monotonic()
-        if not err.is_terminal and now - self._told > PLAIN_SECONDS:
-            self._told = now
-            left = timedelta(seconds=round((now - self._started) / self._done * (self._total - number)))
-            err.print(f"run {number} of {self._total}, {left} left: {escape(title)}", soft_wrap=True)
+        if not err.is_terminal and now - self._printed > SECONDS_BETWEEN_LINES:
+            self._printed = now
+            err.print(escape(text), soft_wrap=True)
+
+    def _time_left(self, run: RunInfo, share: float = 0.0) -> str:
+        """Return the time left for all runs, in parentheses, when this share of a run is done; empty if unknown."""
+        done, left = self._ended + share, run.total - run.number + 1 - share
+        if not done:
+            return ""
+        seconds = (time.monotonic() - self._started) / done * left
+        return f" (all: {timedelta(seconds=round(seconds))})"
 
 
-class Download:
-    """A progress bar in the form that pooch asks for: `total`, then `update`, `reset`, `close` for each file."""
+class DownloadProgress:
+    """A progress bar with the interface that pooch expects: `total`, then `update`, `reset`, `close` per file."""
 
     def __init__(self, title: str) -> None:
-        from rich.progress import DownloadColumn, TransferSpeedColumn
-
-        self._progress = Progress(
+        self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=28),
             DownloadColumn(),
@@ -163,40 +193,21 @@ class Download:
             disable=not err.is_terminal,
         )
         self._title = title
-        self._task: Any = None
+        self._task: TaskID | None = None
         self.total = 0
 
     def update(self, count: int) -> None:
+        """Add bytes that were downloaded."""
         if self._task is None:
-            self._progress.start()
-            self._task = self._progress.add_task(self._title, total=self.total or None)
-        self._progress.advance(self._task, count)
+            self._bar.start()
+            self._task = self._bar.add_task(self._title, total=self.total or None)
+        self._bar.advance(self._task, count)
 
     def reset(self) -> None:
+        """Begin a new file."""
         self._task = None
 
     def close(self) -> None:
-        self._progress.stop()
+        """Stop the bar."""
+        self._bar.stop()
         self._task = None
-
-
-def bars(rows: Sequence[tuple[str, float]], width: int = 36) -> list[str]:
-    """One bar for each value, the largest as long as `width`.
-
-    >>> bars([("a", 0.5), ("bb", 1.0)], width=4)
-    ['a   ██', 'bb  ████']
-    """
-    longest = max(len(name) for name, _ in rows)
-    top = max(value for _, value in rows) or 1
-    return [f"{name:<{longest}}  {'█' * max(1, round(width * value / top))}" for name, value in rows]
-
-
-def write_stdout(text: str) -> None:
-    """Text on stdout, with a sentence if nobody can take it."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as problem:
-        raise WorldError(f"could not write the output: {problem.strerror}.") from None

@@ -1,67 +1,87 @@
-"""`fedul train`: a data set, a method and an algorithm in; a run folder with a classifier out."""
+"""`fedul check` and `fedul train`: the commands on data.
+
+`check` says whether sets and priors are enough to train on; `train` writes a run folder with a classifier.
+"""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.markup import escape
 
+from fedul._utils.display import counted
+from fedul._utils.settings import build_config, to_dict
 from fedul.cli import show
-from fedul.cli.options import merged, part, with_options
-from fedul.config import DataConfig, OwnDataConfig, RunConfig, TrainConfig
-from fedul.data.chosen import data_config
-from fedul.settings import make
+from fedul.cli.options import ConfigFile, Json, default_folder, merge_settings, select_settings, with_options
+from fedul.config import BenchmarkDataConfig, FileDataConfig, RunConfig, TrainConfig
+from fedul.data.load import resolve_data_config
 
-KINDS = (RunConfig, OwnDataConfig, DataConfig, TrainConfig)
+DATA_CONFIGS = (FileDataConfig, BenchmarkDataConfig)
+CONFIGS = (RunConfig, *DATA_CONFIGS, TrainConfig)
 
 
-@with_options(*KINDS)
-def train(
+@with_options(*DATA_CONFIGS)
+def check(
     settings: dict[str, Any],
-    config: Annotated[str | None, typer.Option(help="TOML file with options by name; flags win.")] = None,
+    config: ConfigFile = None,
+    json: Json = False,
 ) -> None:
-    """Train one classifier across clients that hold only unlabeled sets."""
-    options = merged(settings, config, KINDS)
-    command = make(RunConfig, part(RunConfig, options))
+    """Check whether data and class priors are enough to train a classifier.
+
+    Prints how many labelled rows they are worth, which classes are hard to tell apart, and what would help. Nothing is
+    trained.
+    """
+    options = merge_settings(settings, config, DATA_CONFIGS)
+    data = resolve_data_config(select_settings(options, *DATA_CONFIGS))
+    # Imported only now, so that a wrong option is refused before torch is loaded.
+    from fedul.data.load import load_study
+    from fedul.evaluation.check import check
+
+    result = check(load_study(data))
+    for message in () if json else result.warnings:
+        show.print_note(message)
+    show.print_result(json, result.to_dict(), result)
+
+
+@with_options(*CONFIGS)
+def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
+    """Train one classifier across clients that hold only unlabeled sets.
+
+    The data is a benchmark data set by name, or your own table or images with the class priors of their sets. The
+    result is a run folder for the commands evaluate, predict, report and export.
+    """
+    options = merge_settings(settings, config, CONFIGS)
+    command = build_config(RunConfig, select_settings(options, RunConfig))
     if command.resume and command.out is not None:
-        options = {**_stored(command.out), **options}
-    training = make(TrainConfig, part(TrainConfig, options))
-    data = data_config({**part(OwnDataConfig, options), **part(DataConfig, options)})
-    # Only now, so that a wrong option is told before torch is loaded.
-    from fedul.data.study import load_config
-    from fedul.training import train as run_training
+        options = {**_stored_options(command.out), **options}
+    training = build_config(TrainConfig, select_settings(options, TrainConfig))
+    data = resolve_data_config(select_settings(options, *DATA_CONFIGS))
+    # Imported only now, so that a wrong option is reported before torch is loaded.
+    from fedul.data.load import load_study
+    from fedul.training.train import train as run_training
 
     name = Path(data.data).stem
-    folder = Path(command.out or f"runs/{name}-{training.method}-{time.strftime('%Y%m%d-%H%M%S')}")
-    with show.Rounds(f"{training.method} on {name}") as reporter:
-        study = load_config(data)
+    folder = Path(command.out or default_folder(f"{name}-{training.method}"))
+    with show.TrainingProgress(f"{training.method} on {name}") as progress:
         run = run_training(
-            study,
-            out=folder,
-            resume=command.resume,
-            force=command.force,
-            reporter=reporter,
-            **{name: getattr(training, name) for name in training.__dataclass_fields__},
+            load_study(data), training, out=folder, resume=command.resume, force=command.force, callbacks=[progress]
         )
-    if command.json:
-        show.print_json(run.summary())
-        return
-    chosen = f"round {run.selected_round} of {len(run.history)}, chosen by {training.select}"
+    selected = f"round {run.selected_round} of {len(run.history)}, selected by {training.select}"
     if run.test_error is None:
-        rows = sum(len(client.train) + len(client.held_out) for client in study.federation.clients)
-        show.out.print(f"trained on {rows:,} rows of {len(study.federation.clients)} clients ({chosen})")
+        counts = run.result.data
+        rows = counts.rows + counts.held_out_rows
+        summary = f"trained on {rows:,} rows of {counted(counts.clients, 'client')} ({selected})"
     else:
-        show.out.print(f"test error [bold]{run.test_error:.2%}[/] ({chosen}; labels used: {run.labels_used})")
+        summary = f"test error [bold]{run.test_error:.2%}[/] ({selected}; labels used: {run.labels_used:,})"
     place = escape(str(folder))
-    show.out.print(f"run folder [bold]{place}[/]; classify new rows with: fedul predict {place} FILE", soft_wrap=True)
+    next_step = f"run folder [bold]{place}[/]; classify new rows with: fedul predict {place} FILE"
+    show.print_result(command.json, run.to_dict(), summary, next_step)
 
 
-def _stored(out: str) -> dict[str, Any]:
-    """The options of the run in a folder; none if there is no run yet."""
-    from fedul.runs import RunFolder
+def _stored_options(out: str) -> dict[str, Any]:
+    """Return the options of the run in a folder; empty if there is no run yet."""
+    from fedul.training import RunFolder
 
-    stored = RunFolder(out).stored_config() or {}
-    return {**stored.get("data", {}), **stored.get("training", {})}
+    stored = RunFolder(out).stored_config()
+    return {} if stored is None else {**stored.data, **to_dict(stored.training)}

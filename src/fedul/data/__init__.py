@@ -1,4 +1,4 @@
-"""The research data sets by name: what each is, where its files are, and how it is read.
+"""Benchmark data sets by name: description, files and reader of each.
 
 A reader is imported only when its data is read, so that listing the data sets needs neither torch nor numpy.
 """
@@ -6,40 +6,11 @@ A reader is imported only when its data is read, so that listing the data sets n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import cast
 
-from fedul.data.source import LabelledData, complete_folder, find_folder, search_folders
-from fedul.errors import InputError, unknown
-
-
-@dataclass(frozen=True)
-class Source:
-    """A data set: facts to list, the files that make it up, and the function that reads them."""
-
-    reader: str  # "module:function"
-    about: str
-    licence: str
-    train_rows: int
-    test_rows: int
-    classes: int
-    files: tuple[str, ...] = ()
-    suffixes: tuple[str, ...] = ("",)  # each file may have any of these endings
-    below: str = ""  # the folder that the published archive brings along
-    obtain: str = ""  # for files that fedul cannot fetch: what a user does to get them
-
-    @property
-    def embedded(self) -> bool:
-        """Whether the data comes with the package."""
-        return not self.files
-
-    @property
-    def rows(self) -> int:
-        """Training and test rows together."""
-        return self.train_rows + self.test_rows
-
+from fedul._utils.lazy import import_object
+from fedul.data.source import LabelledData, Source, find_data_folder, missing_files_error
+from fedul.errors import unknown_name
 
 IDX_FILES = (
     "train-images-idx3-ubyte",
@@ -85,80 +56,79 @@ SOURCES: dict[str, Source] = {
         test_rows=10_000,
         classes=10,
         files=(*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"),
-        below="cifar-10-batches-bin",
+        archive_folder="cifar-10-batches-bin",
     ),
     "mednist": Source(
-        "fedul.data.mednist:load",
+        "fedul.data.medical_images:load_mednist",
         "Medical images of six kinds (CT, MRI, X-ray), 28 x 28 (MONAI's MedNIST)",
         "CC BY-SA 4.0",
         train_rows=48_762,
         test_rows=9_752,
         classes=6,
         files=("mednist28.npz",),
-        obtain="make mednist28.npz (images, labels, class_names) of MONAI's MedNIST and put it into the data folder",
+        instructions="make mednist28.npz (images, labels, class_names) of MONAI's MedNIST and put it into the data "
+        "folder",
     ),
     "brain-mri": Source(
-        "fedul.data.brain_mri:load",
+        "fedul.data.medical_images:load_brain_mri",
         "Brain MRI with three kinds of tumour or none, 28 x 28 (Kaggle)",
         "unclear; for tests only",
         train_rows=5_501,
         test_rows=1_092,
         classes=4,
         files=("brain_mri28.npz",),
-        obtain="make brain_mri28.npz (train_ and test_ images, labels, unique; class_names) of Kaggle's brain tumour "
-        "MRI and put it into the data folder",
+        instructions="make brain_mri28.npz (train_ and test_ images, labels, unique; class_names) of Kaggle's brain "
+        "tumour MRI and put it into the data folder",
     ),
     "rsna-hemorrhage": Source(
         "fedul.data.rsna:load",
         "Head CT with one of five kinds of intracranial hemorrhage or none, 3 x 28 x 28 (RSNA 2019)",
         "RSNA's terms: not commercial",
-        train_rows=82_500,  # in round numbers, as the paper counts them
+        train_rows=82_500,  # round numbers, as in the paper
         test_rows=23_500,
         classes=6,
         files=("stage_2_train.csv",),
-        below="rsna-intracranial-hemorrhage-detection",
-        obtain="unpack stage_2_train.csv and stage_2_train/ of Kaggle's rsna-intracranial-hemorrhage-detection into "
-        "the data folder",
+        archive_folder="rsna-intracranial-hemorrhage-detection",
+        instructions="unpack stage_2_train.csv and stage_2_train/ of Kaggle's rsna-intracranial-hemorrhage-detection "
+        "into the data folder",
     ),
 }
 
 
-def read(name: str, data_dir: str | None = None) -> LabelledData:
-    """The data set of this name, read from its files.
+def read_source(name: str, data_dir: str | None = None) -> LabelledData:
+    """Read the data set of this name.
 
-    >>> read("digits").train_inputs.shape
+    Examples
+    --------
+    >>> read_source("digits").train_inputs.shape
     torch.Size([3823, 1, 8, 8])
     """
-    module, _, function = _source(name).reader.partition(":")
-    reader = cast(Callable[[str | None], LabelledData], getattr(import_module(module), function))
+    reader: Callable[[str | None], LabelledData] = import_object(_get_source(name).reader)
     return reader(data_dir)
 
 
-def found(name: str, data_dir: str | None = None) -> Path | None:
-    """Where the files of a data set are on this machine (embedded data: its one file); None if they are not.
+def find_source(name: str, data_dir: str | None = None) -> Path | None:
+    """Return the folder of a data set (embedded data: its file); None if it is not on this machine.
 
-    >>> found("digits").name
+    Examples
+    --------
+    >>> find_source("digits").name
     'digits.npz'
     """
-    source = _source(name)
-    if source.embedded:
-        return Path(__file__).with_name(f"{name}.npz")
-    return complete_folder(name, source.files, data_dir, below=source.below, suffixes=source.suffixes)
+    source = _get_source(name)
+    return Path(__file__).with_name(f"{name}.npz") if source.embedded else find_data_folder(name, source, data_dir)
 
 
-def folder_of(name: str, data_dir: str | None) -> Path:
-    """Where the files of a data set are; else an InputError that says what is missing and how to get it."""
-    source = _source(name)
-    if source.obtain and found(name, data_dir) is None:
-        looked = ", ".join(str(folder) for folder in search_folders(data_dir))
-        raise InputError(
-            f"{name} is not on this machine (looked in {looked}) and cannot be fetched; {source.obtain}, "
-            "to which --data-dir or FEDUL_DATA points."
-        )
-    return find_folder(name, source.files, data_dir, below=source.below, suffixes=source.suffixes)
+def source_folder(name: str, data_dir: str | None) -> Path:
+    """Return the folder of a data set; an InputError says what is missing and how to get it."""
+    source = _get_source(name)
+    folder = find_data_folder(name, source, data_dir)
+    if folder is None:
+        raise missing_files_error(name, source, data_dir)
+    return folder
 
 
-def _source(name: str) -> Source:
+def _get_source(name: str) -> Source:
     if name not in SOURCES:
-        raise unknown("data set", name, SOURCES)
+        raise unknown_name("data set", name, SOURCES)
     return SOURCES[name]

@@ -1,7 +1,8 @@
-"""Arrays of the user's own in one .npz file: X (rows, ...), set and, where there are several, client."""
+"""Arrays of .npz files, from which nothing is unpickled, and checks of labelled images of 28 x 28 pixels."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,68 +10,54 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedul.config import OwnDataConfig
-from fedul.data.form import Form
-from fedul.data.npz import read_npz
-from fedul.data.own_sets import ALONE, Names
+from fedul.core import Labels
 from fedul.errors import InputError
-from fedul.federation import Scaling
-from fedul.schema import Schema
 
-REMEDY = "give X (rows, ...), set (rows) and client (rows)"
+Arrays = Mapping[str, NDArray[Any]]
 
 
-class Arrays:
-    """The rows of an .npz file."""
+def read_npz(path: Path, names: Sequence[str], remedy: str, *, optional: Sequence[str] = ()) -> Arrays:
+    """Return the arrays of these names; an InputError says that the file is damaged or lacks one."""
+    try:
+        with path.open("rb") as file:  # opened here, because NumPy leaves a file open that it cannot read
+            stored = np.load(file, allow_pickle=False)
+            held = [] if isinstance(stored, np.ndarray) else stored.files
+            if missing := [name for name in names if name not in held]:
+                raise InputError(f"{path}: holds no array called {', '.join(missing)}; {remedy}.")
+            return {name: stored[name] for name in (*names, *optional) if name in held}
+    except InputError:
+        raise
+    except Exception as problem:  # zip, zlib, tokenize and NumPy each have different errors for a damaged file
+        raise InputError(f"{path}: not a readable .npz file of numbers ({problem}); {remedy}.") from None
 
-    labels: Names | None = None
 
-    def __init__(self, path: Path, config: OwnDataConfig) -> None:
-        self.what = str(path)
-        for option in ("label_column", "truth_column", "ignore_columns", "category_columns"):
-            if getattr(config, option):
-                raise InputError(f"{option.replace('_', '-')}: is for tables; an .npz file has no columns.")
-        names = [config.set_column or "set"] + ([config.client_column] if config.client_column else [])
-        try:
-            stored = dict(read_npz(path, ["X", *names, *([] if config.client_column else ["client"])], REMEDY))
-        except InputError:
-            if config.client_column:
-                raise
-            stored = dict(read_npz(path, ["X", *names], REMEDY))
-        self._rows = stored["X"]
-        kind = self._rows.dtype
-        if self._rows.ndim < 2 or not (np.issubdtype(kind, np.integer) or np.issubdtype(kind, np.floating)):
-            raise InputError(f"{path}: X holds {kind} of shape {self._rows.shape}; {REMEDY}, X being numbers.")
-        self.sets = self._named(path, stored[names[0]], names[0])
-        clients = stored.get(config.client_column or "client")
-        self.clients = (
-            Names((ALONE,), np.zeros(len(self._rows), np.int64))
-            if clients is None
-            else self._named(path, clients, config.client_column or "client")
+def labelled_images(
+    images: tuple[Path, NDArray[Any]], labels: tuple[Path, NDArray[Any]], classes: int, remedy: str
+) -> tuple[torch.Tensor, Labels]:
+    """Return images as (n, 1, 28, 28) bytes, and their labels.
+
+    Parameters
+    ----------
+    images : tuple of Path and ndarray
+        The file of the images, for messages, and the images (n, 28, 28).
+    labels : tuple of Path and ndarray
+        The file of the labels, and the labels (n,).
+    classes : int
+        Number of classes.
+    remedy : str
+        What to do if the arrays hold something else, for messages.
+    """
+    (path, pixels), (labels_path, numbers) = images, labels
+    if pixels.dtype != np.uint8 or pixels.shape[1:] != (28, 28) or not len(pixels):
+        raise InputError(
+            f"{path}: expected images of 28 x 28 bytes, found {pixels.dtype} of shape {pixels.shape}; {remedy}."
         )
-
-    def _named(self, path: Path, values: NDArray[Any], name: str) -> Names:
-        if values.shape != (len(self._rows),) or values.dtype.kind not in "iuUS":
-            raise InputError(
-                f"{path}: {name} holds {values.dtype} of shape {values.shape}; give a name or a whole number for each "
-                f"of {len(self._rows)} rows."
-            )
-        words, codes = np.unique(values, return_inverse=True)
-        names = [word.decode(errors="replace") if isinstance(word, bytes) else str(word) for word in words.tolist()]
-        return Names(tuple(names), codes.astype(np.int64))
-
-    def row(self, number: int) -> str:
-        return f"{self.what}, row {number + 1}"
-
-    def form(self, train: NDArray[np.bool_]) -> Form:
-        scaling = Scaling(1 / 255) if self._rows.dtype == np.uint8 else Scaling()
-        return Form("array", shape=self._rows.shape[1:], scaling=scaling)
-
-    def encoded(self, schema: Schema | None) -> torch.Tensor:
-        if self._rows.dtype == np.uint8:
-            return torch.from_numpy(self._rows)
-        rows = self._rows.astype(np.float32, copy=False)
-        if not np.isfinite(rows).all():
-            bad = int(np.flatnonzero(~np.isfinite(rows.reshape(len(rows), -1)).all(axis=1))[0])
-            raise InputError(f"{self.row(bad)}: has a value that is missing or infinite; fill it or drop the row.")
-        return torch.from_numpy(rows)
+    if numbers.shape != (len(pixels),) or not np.issubdtype(numbers.dtype, np.integer):
+        raise InputError(
+            f"{labels_path}: expected a label for each of {len(pixels)} images, a whole number, found "
+            f"{numbers.dtype} of shape {numbers.shape}; {remedy}."
+        )
+    if numbers.min() < 0 or numbers.max() >= classes:
+        wrong = numbers.min() if numbers.min() < 0 else numbers.max()
+        raise InputError(f"{labels_path}: labels must be in 0..{classes - 1}, found {wrong}; {remedy}.")
+    return torch.from_numpy(pixels).unsqueeze(1), numbers.astype(np.int64)

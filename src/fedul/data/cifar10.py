@@ -13,23 +13,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedul.data import SOURCES, folder_of
+from fedul.core import Scaling
+from fedul.data import SOURCES, source_folder
 from fedul.data.source import LabelledData
 from fedul.errors import InputError
-from fedul.federation import Scaling
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 RECORD = 1 + 3 * 32 * 32
-RECORDS = 10_000  # a published batch has so many
+RECORDS = 10_000  # in a published batch
 REMEDY = "delete it and fetch it again with 'fedul datasets fetch cifar10'"
 
 
 def load(data_dir: str | None) -> LabelledData:
-    """The photographs: 50,000 to train on and 10,000 to test on."""
-    folder = folder_of("cifar10", data_dir)
-    *train, test = (_batch(folder / file) for file in SOURCES["cifar10"].files)
+    """Read the photographs: 50,000 training and 10,000 test rows."""
+    folder = source_folder("cifar10", data_dir)
+    *train, test = (_read_batch(folder / file) for file in SOURCES["cifar10"].files)
     for file, batch in zip(SOURCES["cifar10"].files, train, strict=False):
-        # A cut at the end of a record leaves a whole number of them.
+        # A file truncated at the end of a record still holds whole records.
         if len(batch) != len(test):
             raise InputError(
                 f"{folder / file}: {len(batch)} records where test_batch.bin has {len(test)}; "
@@ -40,12 +40,12 @@ def load(data_dir: str | None) -> LabelledData:
         train_labels=np.concatenate([batch[:, 0] for batch in train]).astype(np.int64),
         test_inputs=_images([test]),
         test_labels=test[:, 0].astype(np.int64),
-        classes=_class_names(folder / "batches.meta.txt"),
+        classes=_read_class_names(folder / "batches.meta.txt"),
         scaling=Scaling(scale=1 / 255),
     )
 
 
-def _batch(path: Path) -> NDArray[np.uint8]:
+def _read_batch(path: Path) -> NDArray[np.uint8]:
     try:
         size = path.stat().st_size
         records = size // RECORD
@@ -65,7 +65,7 @@ def _images(batches: Sequence[NDArray[np.uint8]]) -> torch.Tensor:
     return torch.from_numpy(np.concatenate([batch[:, 1:] for batch in batches]).reshape(-1, 3, 32, 32))
 
 
-def _class_names(path: Path) -> tuple[str, ...]:
+def _read_class_names(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         return CLASSES
     try:
@@ -73,5 +73,5 @@ def _class_names(path: Path) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError):
         names = ()
     if len(set(names)) != len(CLASSES) or len(names) != len(CLASSES):
-        raise InputError(f"{path}: expected {len(CLASSES)} different class names, one a line; {REMEDY}.")
+        raise InputError(f"{path}: expected {len(CLASSES)} different class names, one per line; {REMEDY}.")
     return names

@@ -1,25 +1,23 @@
-"""An example that looks like a hospital network: patients without a diagnosis, and published prevalences.
+"""Example data of a hospital network: patients without diagnoses, and published prevalences.
 
-All of it is made up. True diagnoses are written to a file of their own, for those who want to check the answer.
+All data are synthetic. The true diagnoses of the new patients are in a separate file, to check predictions with.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fedul.files import write_bytes
-from fedul.priors import Matrix
-from fedul.randomness import numpy_generator
+from fedul._utils.files import csv_text, write_bytes
+from fedul._utils.randomness import numpy_generator
+from fedul.core import Matrix
 
 CLASSES = ("cold", "flu", "pneumonia")
 HOSPITALS = {"Northfield": 300, "St. Mary": 250, "Lakeside": 180, "County": 220}
-"""Patients a month."""
+"""Patients per month."""
 MONTHS = ("2025-10", "2025-11", "2025-12", "2026-01", "2026-02", "2026-03")
 SEASON = {
     "2025-10": (0.70, 0.10, 0.20),
@@ -29,12 +27,12 @@ SEASON = {
     "2026-02": (0.35, 0.30, 0.35),
     "2026-03": (0.60, 0.12, 0.28),
 }
-"""Shares of the classes in all hospitals; each hospital has them a little otherwise."""
+"""Class shares over all hospitals; those of each hospital vary around them."""
 
 
 @dataclass(frozen=True)
 class Signs:
-    """How a diagnosis shows: mean and deviation of numbers, and how likely the others are."""
+    """Distribution of the features of a diagnosis: means and deviations of numbers, probabilities of categories."""
 
     age: float
     temperature: tuple[float, float]
@@ -54,17 +52,17 @@ FEATURES = ("age", "temperature", "crp", "oxygen", "days_ill", "cough", "aches")
 
 
 def write_example(folder: Path, seed: int = 0) -> list[Path]:
-    """Writes patients.csv, prevalence.csv, new_patients.csv and new_diagnoses.csv; gives their paths."""
+    """Write patients.csv, prevalence.csv, new_patients.csv and new_diagnoses.csv; return their paths."""
     generator = numpy_generator(seed, "example")
     patients, prevalence = [["hospital", "month", *FEATURES]], [["hospital", "month", *CLASSES]]
     for hospital, count in HOSPITALS.items():
         for month in MONTHS:
             mix = generator.dirichlet(60 * np.array(SEASON[month]))
-            rows = list(_patients(round(count * generator.uniform(0.8, 1.2)), mix, generator))
+            rows = list(_sample_patients(round(count * generator.uniform(0.8, 1.2)), mix, generator))
             patients += [[hospital, month, *signs] for _, signs in rows]
-            found = [sum(name == diagnosis for diagnosis, _ in rows) for name in CLASSES]
-            prevalence.append([hospital, month, *(f"{100 * number / len(rows):.2f}" for number in found)])
-    new = list(_patients(1500, np.array([0.15, 0.15, 0.70]), generator))
+            counts = [sum(name == diagnosis for diagnosis, _ in rows) for name in CLASSES]
+            prevalence.append([hospital, month, *(f"{100 * number / len(rows):.2f}" for number in counts)])
+    new = list(_sample_patients(1500, np.array([0.15, 0.15, 0.70]), generator))
     tables = {
         "patients.csv": patients,
         "prevalence.csv": prevalence,
@@ -72,17 +70,17 @@ def write_example(folder: Path, seed: int = 0) -> list[Path]:
         "new_diagnoses.csv": [["diagnosis"], *([diagnosis] for diagnosis, _ in new)],
     }
     for name, table in tables.items():
-        write_bytes(folder / name, _as_csv(table))
+        write_bytes(folder / name, csv_text(table).encode())
     return [folder / name for name in tables]
 
 
-def _patients(count: int, mix: Matrix, generator: np.random.Generator) -> Iterator[tuple[str, list[str]]]:
+def _sample_patients(count: int, mix: Matrix, generator: np.random.Generator) -> Iterator[tuple[str, list[str]]]:
     for diagnosis in generator.choice(CLASSES, count, p=mix):
-        yield str(diagnosis), _signs(SIGNS[str(diagnosis)], generator)
+        yield str(diagnosis), _sample_signs(SIGNS[str(diagnosis)], generator)
 
 
-def _signs(of: Signs, generator: np.random.Generator) -> list[str]:
-    """One patient; some values were not taken."""
+def _sample_signs(of: Signs, generator: np.random.Generator) -> list[str]:
+    """Return the features of one patient; some values are missing."""
     crp = "" if generator.random() < 0.08 else f"{np.exp(generator.normal(*of.crp)):.1f}"
     oxygen = "" if generator.random() < 0.03 else f"{min(generator.normal(*of.oxygen), 100):.0f}"
     return [
@@ -94,9 +92,3 @@ def _signs(of: Signs, generator: np.random.Generator) -> list[str]:
         str(generator.choice(["none", "dry", "productive"], p=of.cough)),
         "yes" if generator.random() < of.aches else "no",
     ]
-
-
-def _as_csv(table: Sequence[Sequence[str]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(table)
-    return text.getvalue().encode()

@@ -1,6 +1,6 @@
-"""Fetches public research data with pooch: checked against known hashes, and whole or not there at all.
+"""Download of public data sets with pooch, verified against known hashes; a file is complete or absent.
 
-The addresses and hashes are those that the data sets are published under; a mirror must hold the same files.
+Addresses and hashes are the published ones; a mirror must hold the same files.
 """
 
 from __future__ import annotations
@@ -18,31 +18,46 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from fedul.data import SOURCES, found
-from fedul.data.source import named_folder, user_cache
-from fedul.errors import InputError, WorldError, unknown
+from fedul.data import SOURCES, find_source
+from fedul.data.source import expand_folder, user_cache
+from fedul.errors import EnvironmentFailure, InputError, unknown_name
 
 
 class Progress(Protocol):
-    """A progress bar as pooch drives one: for every file `total` is set, and `close` called at its end."""
+    """Progress bar as pooch uses it: `total` is set for every file, and `close` is called at its end."""
 
     total: int
 
-    def update(self, n: int, /) -> object: ...
+    def update(self, n: int, /) -> object:
+        """Advance by a number of bytes."""
 
-    def reset(self) -> object: ...
+    def reset(self) -> object:
+        """Start again at zero."""
 
-    def close(self) -> object: ...
+    def close(self) -> object:
+        """End the bar of a file."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A data set on the internet: files with their hashes, or an archive and the members that are wanted."""
+    """A data set on the internet.
+
+    Parameters
+    ----------
+    name : str
+        Name of the data set.
+    base : str
+        Address of the folder.
+    hashes : mapping of str to str
+        By file, its sha256, or "md5:...".
+    members : mapping of str to range
+        By path in the archive, the accepted sizes; empty if files are not archives.
+    """
 
     name: str
     base: str
-    hashes: Mapping[str, str]  # file -> its sha256, or "md5:..."
-    members: Mapping[str, range] = field(default_factory=dict)  # path in the archive -> what its size may be
+    hashes: Mapping[str, str]
+    members: Mapping[str, range] = field(default_factory=dict)
 
 
 MNIST = Remote(
@@ -58,7 +73,7 @@ MNIST = Remote(
 FASHION_MNIST = Remote(
     "fashion-mnist",
     "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-    {  # md5 is all that is published
+    {  # only md5 is published
         "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
         "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
         "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
@@ -78,23 +93,37 @@ REMOTES = {remote.name: remote for remote in (MNIST, FASHION_MNIST, CIFAR10)}
 def fetch(
     name: str, data_dir: str | None = None, *, mirror: str | None = None, progress: Progress | None = None
 ) -> Path:
-    """Makes sure that a data set is in `data_dir/name` (default: the user's cache), and returns that folder.
+    """Download a data set if it is not there yet.
 
-    What is there and right is not fetched again. `mirror` replaces all of the address but the file names.
+    Parameters
+    ----------
+    name : str
+        Name of the data set.
+    data_dir : str, optional
+        Folder for data sets; by default the user's cache.
+    mirror : str, optional
+        Address that replaces the published one, except for the file names.
+    progress : Progress, optional
+        Progress bar.
+
+    Returns
+    -------
+    Path
+        Folder of the data set.
     """
     if name not in SOURCES:
-        raise unknown("data set", name, SOURCES)
-    if SOURCES[name].embedded and (path := found(name)):
+        raise unknown_name("data set", name, SOURCES)
+    if SOURCES[name].embedded and (path := find_source(name)):
         return path
     if name not in REMOTES:
-        how = SOURCES[name].obtain or "get its files and point --data-dir or FEDUL_DATA to them"
+        how = SOURCES[name].instructions or "get its files and point --data-dir or FEDUL_DATA to them"
         raise InputError(f"{name} cannot be fetched by fedul; {how}.")
-    folder = (user_cache() if data_dir is None else named_folder(data_dir)) / name
+    folder = (user_cache() if data_dir is None else expand_folder(data_dir)) / name
     return download(REMOTES[name], folder, mirror=mirror, progress=progress)
 
 
 def download(remote: Remote, folder: Path, *, mirror: str | None = None, progress: Progress | None = None) -> Path:
-    """Makes sure that the data is in the folder; files that arrived whole stay there if a later one fails."""
+    """Download the files that the folder lacks; complete files stay if a later one fails."""
     base = remote.base if mirror is None else mirror
     if not _is_web_address(base):
         raise InputError(f"'{base}' is not a mirror's address; give one that begins with https:// or http://.")
@@ -102,7 +131,7 @@ def download(remote: Remote, folder: Path, *, mirror: str | None = None, progres
     if remote.members and _complete(folder, remote.members):
         return folder
     try:
-        with _new_folders_kept_if_filled(folder):
+        with _remove_new_folders_if_empty(folder):
             if remote.members:
                 with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder) as staging:
                     for file in remote.hashes:
@@ -112,7 +141,7 @@ def download(remote: Remote, folder: Path, *, mirror: str | None = None, progres
                 for file in remote.hashes:
                     _retrieve(remote, base, file, folder, progress)
     except OSError as problem:
-        raise WorldError(
+        raise EnvironmentFailure(
             f"could not write {remote.name} to {folder}: {problem.strerror or problem}; "
             "make room or choose another folder with --data-dir."
         ) from None
@@ -124,9 +153,9 @@ def _retrieve(remote: Remote, base: str, file: str, folder: Path, progress: Prog
     from requests.exceptions import RequestException
 
     pooch.get_logger().setLevel("WARNING")
-    # Unpacked on the way by a well-meaning server, a .gz would not have its published hash.
-    plain = {"Accept-Encoding": "identity"}
-    over_http = pooch.HTTPDownloader(progressbar=progress or False, chunk_size=2**16, headers=plain)
+    # A server that unpacks a .gz on the way would change its hash.
+    headers = {"Accept-Encoding": "identity"}
+    over_http = pooch.HTTPDownloader(progressbar=progress or False, chunk_size=2**16, headers=headers)
 
     def readable(url: str, temporary: str, pooch: object) -> None:
         over_http(url, temporary, pooch)
@@ -135,12 +164,12 @@ def _retrieve(remote: Remote, base: str, file: str, folder: Path, progress: Prog
     try:
         pooch.retrieve(base + file, remote.hashes[file], fname=file, path=folder, downloader=readable)
     except RequestException as problem:
-        raise WorldError(
+        raise EnvironmentFailure(
             f"could not fetch {base}{file}: {_reason(problem)}; try again later, or give another address with --mirror."
         ) from None
     except ValueError:
-        raise WorldError(
-            f"{base}{file} was refused, since its checksum is not that of the published {remote.name}; "
+        raise EnvironmentFailure(
+            f"{base}{file} was refused, because its checksum is not that of the published {remote.name}; "
             "try again later, or give another address with --mirror."
         ) from None
 
@@ -158,17 +187,16 @@ def _reason(problem: Exception) -> str:
 
     if isinstance(problem, exceptions.HTTPError) and problem.response is not None:
         return f"the server answered {problem.response.status_code} {problem.response.reason}"
-    if isinstance(problem, exceptions.Timeout):
-        return "the server did not answer in time"
-    if isinstance(problem, exceptions.SSLError):
-        return "the server's certificate could not be verified"
-    if isinstance(problem, exceptions.ChunkedEncodingError):
-        return "the connection broke off"
-    return "no connection to the server"
+    reasons = {
+        exceptions.Timeout: "the server did not answer in time",
+        exceptions.SSLError: "the server's certificate could not be verified",
+        exceptions.ChunkedEncodingError: "the connection broke off",
+    }
+    return next((text for kind, text in reasons.items() if isinstance(problem, kind)), "no connection to the server")
 
 
 def _unpack(remote: Remote, archive: Path, staging: Path, folder: Path) -> None:
-    """Moves the wanted members into the folder; no path is taken from what the archive says."""
+    """Move the wanted members into the folder; paths of the archive are not used."""
     unpacked: dict[str, Path] = {}
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -180,10 +208,11 @@ def _unpack(remote: Remote, archive: Path, staging: Path, folder: Path) -> None:
                     with open(unpacked[name], "wb") as file:
                         shutil.copyfileobj(content, file)
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as problem:
-        raise WorldError(f"{archive.name} of {remote.name} cannot be unpacked ({problem}); fetch it again.") from None
-    missing = [name for name in remote.members if name not in unpacked]
-    if missing:
-        raise WorldError(
+        raise EnvironmentFailure(
+            f"{archive.name} of {remote.name} cannot be unpacked ({problem}); fetch it again."
+        ) from None
+    if missing := [name for name in remote.members if name not in unpacked]:
+        raise EnvironmentFailure(
             f"{archive.name} of {remote.name} lacks {', '.join(missing)} in the published size; "
             "give another address with --mirror."
         )
@@ -199,12 +228,12 @@ def _complete(folder: Path, members: Mapping[str, range]) -> bool:
 
 
 @contextlib.contextmanager
-def _new_folders_kept_if_filled(folder: Path) -> Iterator[None]:
+def _remove_new_folders_if_empty(folder: Path) -> Iterator[None]:
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
-        for path in new:  # deepest first; a folder with something in it is not removed
+        for path in new:  # deepest first; a folder that is not empty is not removed
             with contextlib.suppress(OSError):
                 path.rmdir()

@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import IO, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from fedul.data import IDX_FILES, SOURCES, folder_of
+from fedul.core import Scaling
+from fedul.data import IDX_FILES, SOURCES, source_folder
+from fedul.data.arrays import labelled_images
 from fedul.data.source import LabelledData
 from fedul.errors import InputError
-from fedul.federation import Scaling
-from fedul.truth import Labels
 
 LARGEST = 2 * 1024**3
-"""Bytes of values that a header may announce."""
+"""Largest size in bytes that a header may announce."""
 
 DIGITS = tuple("0123456789")
 FASHION = (
@@ -47,70 +46,53 @@ FIRST_LABELS = {
 
 
 def load_mnist(data_dir: str | None) -> LabelledData:
-    """Handwritten digits: 60,000 to train on and 10,000 to test on."""
+    """Read handwritten digits: 60,000 training and 10,000 test rows."""
     return _load("mnist", DIGITS, data_dir)
 
 
 def load_fashion_mnist(data_dir: str | None) -> LabelledData:
-    """Articles of clothing: 60,000 to train on and 10,000 to test on."""
+    """Read images of clothing: 60,000 training and 10,000 test rows."""
     return _load("fashion-mnist", FASHION, data_dir)
 
 
-def read_idx(path: Path, remedy: str = "get a whole copy of it") -> NDArray[np.uint8]:
-    """The bytes of an idx file in their shape; a file that is cut, corrupt or not idx is an InputError.
+def read_idx(path: Path, remedy: str = "get a complete copy of it") -> NDArray[np.uint8]:
+    """Return the bytes of an idx file in their shape; an InputError says that it is truncated, corrupt or not idx.
 
     No more is unpacked than the header announces, so that a small file cannot fill the memory.
     """
     try:
-        with _opened(path) as file:
-            shape = _shape(file)
-            values = _exactly(file, math.prod(shape))
+        with _open_idx(path) as file:
+            shape = _read_shape(file)
+            values = _read_exactly(file, math.prod(shape))
     except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as problem:
-        raise InputError(f"{path}: not a whole idx file ({problem}); {remedy}.") from None
+        raise InputError(f"{path}: not a complete idx file ({problem}); {remedy}.") from None
     except OSError as problem:
         raise InputError(f"{path}: cannot be read ({problem.strerror or problem}); {remedy}.") from None
     return np.frombuffer(values, np.uint8).reshape(shape)
 
 
 def _load(name: str, classes: tuple[str, ...], data_dir: str | None) -> LabelledData:
-    folder = folder_of(name, data_dir)
-    paths = [_path(folder, file, SOURCES[name].suffixes) for file in IDX_FILES]
+    folder = source_folder(name, data_dir)
     remedy = f"delete it and fetch it again with 'fedul datasets fetch {name}'"
-    train_inputs, train_labels = _pair(paths[0], paths[1], len(classes), remedy)
-    test_inputs, test_labels = _pair(paths[2], paths[3], len(classes), remedy)
+    paths = [next(p for end in SOURCES[name].suffixes if (p := folder / (file + end)).is_file()) for file in IDX_FILES]
+    files = [(path, read_idx(path, remedy)) for path in paths]
+    train, test = (labelled_images(files[i], files[i + 1], len(classes), remedy) for i in (0, 2))
     for other, labels in FIRST_LABELS.items():
-        if other != name and tuple(train_labels[: len(labels)]) == labels:
+        if other != name and tuple(train[1][: len(labels)]) == labels:
             raise InputError(
                 f"{folder}: holds {other}, not {name}; point --data-dir or FEDUL_DATA to the folder above it."
             )
-    return LabelledData(train_inputs, train_labels, test_inputs, test_labels, classes, Scaling(scale=1 / 255))
+    return LabelledData(*train, *test, classes, Scaling(scale=1 / 255))
 
 
-def _path(folder: Path, file: str, suffixes: tuple[str, ...]) -> Path:
-    return next(path for end in suffixes if (path := folder / (file + end)).is_file())
-
-
-def _pair(images_path: Path, labels_path: Path, classes: int, remedy: str) -> tuple[torch.Tensor, Labels]:
-    images, labels = read_idx(images_path, remedy), read_idx(labels_path, remedy)
-    if images.ndim != 3 or images.shape[1:] != (28, 28) or not len(images):
-        raise InputError(f"{images_path}: expected images of 28 x 28, found shape {images.shape}; {remedy}.")
-    if labels.shape != (len(images),):
-        raise InputError(
-            f"{labels_path}: expected a label for each of {len(images)} images, found shape {labels.shape}; {remedy}."
-        )
-    if labels.max() >= classes:
-        raise InputError(f"{labels_path}: labels must be in 0..{classes - 1}, found {labels.max()}; {remedy}.")
-    return torch.from_numpy(images).unsqueeze(1), labels.astype(np.int64)  # (n, 1, 28, 28), (n,)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    # Browsers and servers unpack or rename these files, so the first bytes decide and not the name.
+def _open_idx(path: Path) -> IO[bytes]:
+    # Browsers and servers unpack or rename these files, so the first bytes decide, not the name.
     with open(path, "rb") as file:
         gzipped = file.read(2) == b"\x1f\x8b"
     return cast(IO[bytes], gzip.open(path, "rb")) if gzipped else open(path, "rb")
 
 
-def _shape(file: IO[bytes]) -> tuple[int, ...]:
+def _read_shape(file: IO[bytes]) -> tuple[int, ...]:
     magic = file.read(4)
     if len(magic) < 4:
         raise ValueError("it ends within its header")
@@ -127,14 +109,14 @@ def _shape(file: IO[bytes]) -> tuple[int, ...]:
     return shape
 
 
-def _exactly(file: IO[bytes], count: int) -> bytearray:
+def _read_exactly(file: IO[bytes], count: int) -> bytearray:
     values = bytearray()
-    # In pieces: one large read would reserve what a false header announces. Only the read past the end makes
-    # gzip compare its checksum.
+    # In pieces: one large read would allocate what a false header announces. gzip verifies its checksum only in the
+    # read past the end.
     while piece := file.read(min(2**20, count + 1 - len(values))):
         values += piece
     if len(values) < count:
         raise ValueError(f"it ends after {len(values):,} of {count:,} bytes")
     if len(values) > count:
-        raise ValueError(f"it goes on after the {count:,} bytes that its header announces")
+        raise ValueError(f"it continues after the {count:,} bytes that its header announces")
     return values

@@ -1,72 +1,72 @@
-"""Deals labelled research data out to clients and unlabeled sets, as the paper's benchmark does.
+"""Partition of labelled research data into clients and unlabeled sets, as in the paper's benchmark.
 
-Lu et al., ICLR 2022, section 4.1 and appendix D. Rows for validation are split off before sets are formed; labels end
-up in a `Truth`, beside the `Federation`.
+Lu et al., ICLR 2022, section 4.1 and appendix D. Held-out rows are split off before sets are formed. Labels become a
+`Truth`, apart from the `Federation`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from fedul import priors as prior_tools
-from fedul.config import DataConfig
-from fedul.data.class_mix import parse_prior
-from fedul.data.priors_table import read_priors
+from fedul._utils.randomness import numpy_generator
+from fedul.config import BenchmarkDataConfig
+from fedul.core import Federation, Index, Labels, Matrix, Rows, Study, Truth, UnlabeledSets
+from fedul.core import priors as prior_tools
+from fedul.data.class_mix import parse_class_mix
+from fedul.data.files.priors_table import read_priors
+from fedul.data.files.tables import Table
 from fedul.data.source import LabelledData
 from fedul.errors import InputError
-from fedul.federation import Federation, Rows, UnlabeledSets
-from fedul.priors import Matrix
-from fedul.randomness import numpy_generator
-from fedul.truth import Labels, Study, Truth
-
-Index = NDArray[np.int64]
 
 
-def deal(data: LabelledData, config: DataConfig) -> Study:
-    """A study: clients with unlabeled sets, and the truth of every row beside them."""
-    data = _fewer_rows(data, config)
+def partition(data: LabelledData, config: BenchmarkDataConfig, priors: Table | None = None) -> Study:
+    """Return a study: clients with unlabeled sets, and the true label of every row.
+
+    Parameters
+    ----------
+    data : LabelledData
+        The data set.
+    config : BenchmarkDataConfig
+        How its rows are assigned to clients and sets.
+    priors : Table, optional
+        Class priors in memory, in place of the file that the configuration names.
+    """
+    data = _sample_rows(data, config)
     classes, seed = len(data.classes), config.seed
-    if config.clients * max(config.sets) > len(data.train_labels):  # before lists of that length are made
+    if config.clients * max(config.sets) > len(data.train_labels):  # before allocating that many
         raise InputError(
             f"{len(data.train_labels)} rows cannot fill {max(config.sets)} sets of each of {config.clients} clients; "
             "use fewer sets or clients."
         )
     names = [f"client-{c + 1}" for c in range(config.clients)]
     sets = config.sets if len(config.sets) > 1 else config.sets * config.clients
-    given = _given_priors(config.priors, names, tuple(data.classes)) if config.priors else None
+    given = _read_given_priors(priors or config.priors, names, tuple(data.classes)) if config.priors else None
 
     # One permutation decides what is held out, so that no row is in a training set and in a held-out one.
     order = numpy_generator(seed, "validation").permutation(len(data.train_labels))
-    held = round(config.validation * len(order))
-    pools = {
-        "train": split_clients(data.train_labels, order[held:], config),
-        "held-out": split_clients(data.train_labels, order[:held], config),
-    }
+    held = round(config.held_out * len(order))
+    held_out_pools, train_pools = (split_clients(data.train_labels, rows, config) for rows in np.split(order, [held]))
     clients, train_labels, held_labels = [], {}, {}
     for c, name in enumerate(names):
-        if given is not None:
-            drawn = given[name]
-        else:
-            drawn = prior_tools.sample(config.prior_recipe, sets[c], classes, numpy_generator(seed, "priors", name))
-        dealt = deal_sets(data.train_labels, pools["train"][c], drawn, config, name, "train")
-        train, realised = dealt.rows, dealt.shares
+        generator = numpy_generator(seed, "priors", name)
+        drawn = given[name] if given else prior_tools.sample_priors(config.prior_recipe, sets[c], classes, generator)
+        train, realised = sample_sets(data.train_labels, train_pools[c], drawn, config, name, "train")
         if len(empty := np.flatnonzero(realised.sum(axis=1) == 0)):
             raise InputError(
-                f"{name}: no row is left for set {empty[0] + 1}; use fewer sets or clients, or sets that overlap."
+                f"{name}: no row is left for set {empty[0] + 1}; use fewer sets or clients, or overlapping sets."
             )
-        told = realised if config.prior_source == "realised" else drawn
-        # A set is one mixture, and what is told of it holds for all its rows. Small sets come out far from what was
-        # drawn: held-out rows dealt by that would belong to other sets, and ask for a far too high temperature.
-        held_out = deal_sets(data.train_labels, pools["held-out"][c], told, config, name, "held-out").rows
+        known = realised if config.prior_source == "realised" else drawn
+        # The known priors must hold for all rows of a set. Small sets deviate much from the drawn priors: held-out rows
+        # sampled with those would belong to other sets, and give a far too high temperature.
+        held_out, _ = sample_sets(data.train_labels, held_out_pools[c], known, config, name, "held-out")
         if config.prior_noise or config.noise_formula == "printed":
             noise = numpy_generator(seed, "noise", name)
-            told = prior_tools.perturb(told, config.prior_noise, noise, formula=config.noise_formula)
-        clients.append(UnlabeledSets(name, data.train_inputs, train, held_out, told))
+            known = prior_tools.perturb_priors(known, config.prior_noise, noise, formula=config.noise_formula)
+        clients.append(UnlabeledSets(name, data.train_inputs, train, held_out, known))
         train_labels[name] = data.train_labels[train.index.numpy()]
         held_labels[name] = data.train_labels[held_out.index.numpy()]
 
@@ -82,34 +82,35 @@ def deal(data: LabelledData, config: DataConfig) -> Study:
     return Study(federation, truth)
 
 
-def _given_priors(file: str, clients: Sequence[str], classes: tuple[str, ...]) -> dict[str, Matrix]:
-    """The priors of a table that names exactly these clients and classes."""
-    table = read_priors(file)
+def _read_given_priors(source: str | Table, clients: Sequence[str], classes: tuple[str, ...]) -> dict[str, Matrix]:
+    """Return the priors of a table that names exactly these clients and classes."""
+    table = read_priors(source)
     if sorted(table.classes) != sorted(classes):
         raise InputError(
-            f"{file}: has the classes {', '.join(table.classes)}; the classes of the data are {', '.join(classes)}."
+            f"{table.source}: has the classes {', '.join(table.classes)}; the classes of the data are "
+            f"{', '.join(classes)}."
         )
     if sorted(table.clients) != sorted(clients):
         named = ", ".join(sorted(table.clients)) or "no client"
-        raise InputError(f"{file}: priors for {named}, but the clients are {', '.join(clients)}.")
+        raise InputError(f"{table.source}: has priors for {named}, but the clients are {', '.join(clients)}.")
     order = [table.classes.index(name) for name in classes]
     return {name: np.stack([own.shares[order] for own in table.clients[name].values()]) for name in clients}
 
 
-def _fewer_rows(data: LabelledData, config: DataConfig) -> LabelledData:
-    """The data with as many training rows as asked for."""
-    there = len(data.train_labels)
+def _sample_rows(data: LabelledData, config: BenchmarkDataConfig) -> LabelledData:
+    """Return the data with the requested number of training rows."""
+    available = len(data.train_labels)
     if not config.rows:
         return data
-    if config.rows > there:
-        raise InputError(f"rows: {config.rows} of {there} training rows cannot be had; ask for fewer, or 0 for all.")
-    chosen = np.sort(numpy_generator(config.seed, "rows").permutation(there)[: config.rows])
+    if config.rows > available:
+        raise InputError(f"rows: there are {available} training rows, not {config.rows}; use fewer, or 0 for all.")
+    chosen = np.sort(numpy_generator(config.seed, "rows").permutation(available)[: config.rows])
     inputs = data.train_inputs[torch.from_numpy(chosen)]
     return replace(data, train_inputs=inputs, train_labels=data.train_labels[chosen])
 
 
-def split_clients(labels: Labels, rows: Index, config: DataConfig) -> list[Index]:
-    """The rows each client gets, no row twice: equal shares (iid), or mixes with two majority classes a client."""
+def split_clients(labels: Labels, rows: Index, config: BenchmarkDataConfig) -> list[Index]:
+    """Return the rows of each client, without overlap: equal shares (iid), or with two majority classes per client."""
     if config.split == "iid":
         return [np.sort(part) for part in np.array_split(rows, config.clients)]
     classes = int(labels.max()) + 1
@@ -119,7 +120,7 @@ def split_clients(labels: Labels, rows: Index, config: DataConfig) -> list[Index
         mix = client_mix(config.split, c, classes, numpy_generator(config.seed, "client mix", c))
         taken = []
         for k in range(classes):
-            # A class that runs out leaves later clients with less of it, as in the appendix's table of counts.
+            # If a class is exhausted, later clients get fewer of its rows, as in the appendix's table of counts.
             count = int(mix[k] * (len(rows) // config.clients))
             taken.append(remaining[k][:count])
             remaining[k] = remaining[k][count:]
@@ -128,7 +129,7 @@ def split_clients(labels: Labels, rows: Index, config: DataConfig) -> list[Index
 
 
 def client_mix(split: str, client: int, classes: int, generator: np.random.Generator) -> Matrix:
-    """The class mix of a non-iid client: two majority classes (client 0 has classes 0 and 1), the rest minorities.
+    """Return the class mix of a non-iid client: two majority classes (0 and 1 for client 0), the others minorities.
 
     `noniid` follows the appendix's counts, about 47 % for a majority and 0.6 % for a minority class of ten;
     `noniid-text` follows the text: a majority class has 15-25 %, a minority class less than 8 %.
@@ -147,21 +148,25 @@ def client_mix(split: str, client: int, classes: int, generator: np.random.Gener
         if mix.max() < 0.08:
             mix[majority] = large
             return mix
-    raise InputError(f"split noniid-text: minority classes under 8 % cannot be had with {classes} classes; use noniid.")
+    raise InputError(
+        f"split noniid-text: minority classes under 8 % are impossible with {classes} classes; use noniid."
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class DealtSets:
-    """Rows dealt into sets, and the class shares that came out."""
+def sample_sets(
+    labels: Labels, pool: Index, priors: Matrix, config: BenchmarkDataConfig, name: str, part: str
+) -> tuple[Rows, Matrix]:
+    """Sample sets of equal size from a client's pool with the priors, until a class of the pool is exhausted.
 
-    rows: Rows
-    shares: Matrix  # (M, K)
+    Overlapping sets each draw from the whole pool, without replacement within a set; disjoint sets remove
+    their rows from it.
 
-
-def deal_sets(labels: Labels, pool: Index, priors: Matrix, config: DataConfig, name: str, part: str) -> DealtSets:
-    """Sets of equal size drawn from a client's pool by the priors, until a class of the pool runs out.
-
-    Overlapping sets each draw from the whole pool, without replacement within a set; disjoint ones use it up.
+    Returns
+    -------
+    rows : Rows
+        The sampled rows and their sets.
+    shares : ndarray of shape (M, K)
+        The realised class shares of the sets.
     """
     sets, classes = priors.shape
     size = len(pool) // sets
@@ -180,10 +185,10 @@ def deal_sets(labels: Labels, pool: Index, priors: Matrix, config: DataConfig, n
             raise InputError(
                 f"prior-source drawn: {name} runs out of class {k} in set {m + 1} ({available[k]} {part} rows left, "
                 f"{wanted[k]} wanted), so the drawn priors would be wrong; use realised ones, "
-                f"{'more (smaller) sets' if config.sets_overlap else 'sets that overlap'}, or split iid."
+                f"{'more (smaller) sets' if config.sets_overlap else 'overlapping sets'}, or split iid."
             )
         counts = np.minimum(wanted, available)
-        for k in np.flatnonzero(counts).tolist():  # nothing is drawn for the others: with small clients they are most
+        for k in np.flatnonzero(counts).tolist():  # only the classes that are drawn: few, for small clients
             if config.sets_overlap:
                 parts.append(generator.choice(by_class[k], counts[k], replace=False))
             else:
@@ -192,23 +197,23 @@ def deal_sets(labels: Labels, pool: Index, priors: Matrix, config: DataConfig, n
         numbers.append(np.full(counts.sum(), m))
         shares[m] = counts / max(counts.sum(), 1)
     index = np.concatenate(parts).astype(np.int64, copy=False)
-    return DealtSets(Rows(torch.from_numpy(index), torch.from_numpy(np.concatenate(numbers))), shares)
+    return Rows(torch.from_numpy(index), torch.from_numpy(np.concatenate(numbers))), shares
 
 
 def _shuffled_classes(labels: Labels, pool: Index, classes: int, generator: np.random.Generator) -> list[Index]:
-    """The rows of each class, in random order."""
+    """Return the rows of each class, in random order."""
     own = labels[pool]
     ends = np.cumsum(np.bincount(own, minlength=classes))
     parts = np.split(pool[np.argsort(own, kind="stable")], ends[: classes - 1])
     return [generator.permutation(rows) if len(rows) > 1 else rows for rows in parts]
 
 
-def _test_population(data: LabelledData, config: DataConfig) -> tuple[Index, Matrix]:
-    """Test rows drawn so that their class mix is the test prior, as many as there are."""
+def _test_population(data: LabelledData, config: BenchmarkDataConfig) -> tuple[Index, Matrix]:
+    """Return the largest sample of test rows whose class mix is the test prior, and that prior."""
     counts = np.bincount(data.test_labels, minlength=len(data.classes))
     if config.test_prior == "natural":
         return np.arange(len(data.test_labels)), counts / counts.sum()
-    prior = parse_prior(config.test_prior, tuple(data.classes), where="test-prior")
+    prior = parse_class_mix(config.test_prior, tuple(data.classes), where="test-prior")
     prior = prior_tools.validate_test_prior(prior, data.classes, where="test-prior")
     total = np.floor((counts / prior).min() + 1e-9)
     if total < 1:

@@ -1,15 +1,14 @@
 """The RSNA intracranial hemorrhage challenge in its published layout: stage_2_train.csv and stage_2_train/ID_*.dcm.
 
 Flanders et al., Construction of a Machine Learning Dataset through Collaboration, Radiology: AI 2020. Rows are chosen
-as Lu et al., ICLR 2022, count them in their appendix: all images with exactly one subtype of hemorrhage, and of those
-with none so many that healthy rows have the share of the appendix's table, 18,802 of 66,000. That is the text's
-106 thousand rows if 75,800 images have one subtype, which has not been counted. The text has 21.2 thousand rows a
-system, the table 13.2 thousand: this is read as 23,500 of 106,000 rows to test on, and a fifth of the others held out
-for validation.
+as in the appendix of Lu et al., ICLR 2022: all images with exactly one subtype of hemorrhage, and healthy images up to
+their share in the appendix's table, 18,802 of 66,000. That gives the text's 106 thousand rows if 75,800 images have one
+subtype, which has not been counted. The text has 21.2 thousand rows per system, the table 13.2 thousand: this is read
+as 23,500 of 106,000 test rows, and a fifth of the others held out.
 
-Both draws are by generators of the keys (0, "rsna-hemorrhage", "healthy") and (..., "test"), whatever the seed of a
-run. As in the paper rows are images: slices of one patient may be in training and in test rows, so that the
-error on new patients may be larger than the test error.
+Both draws use generators with the keys (0, "rsna-hemorrhage", "healthy") and (..., "test"), independent of the seed
+of a run. As in the paper, rows are images: slices of one patient may be in training and test rows, so that the error on
+new patients may be larger than the test error.
 """
 
 from __future__ import annotations
@@ -26,41 +25,40 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedul.data import folder_of
+from fedul._utils.files import write_bytes
+from fedul._utils.randomness import numpy_generator
+from fedul.core import Labels, Scaling
+from fedul.data import source_folder
+from fedul.data.arrays import read_npz
 from fedul.data.dicom import Window, hounsfield, windowed
-from fedul.data.npz import read_npz
 from fedul.data.source import LabelledData, user_cache
 from fedul.errors import InputError
-from fedul.federation import Scaling
-from fedul.files import write_bytes
-from fedul.randomness import numpy_generator
-from fedul.truth import Labels
 
 NAME = "rsna-hemorrhage"
 SUBTYPES = ("epidural", "intraparenchymal", "intraventricular", "subarachnoid", "subdural")
 CLASSES = ("healthy", *SUBTYPES)
 WINDOWS = (Window("brain", 40, 80), Window("subdural", 80, 200), Window("soft", 40, 380))
-"""A usual choice of the challenge's public solutions; the third is soft tissue, where others take bone or stroke."""
+"""A common choice in public solutions of the challenge; the third is soft tissue, others use bone or stroke."""
 
 SIDE = 28
-"""Pixels a side; 224, the usual input of a ResNet18, makes 16 GB of the whole challenge."""
+"""Side length in pixels; with 224, the usual input of a ResNet18, the challenge needs 16 GB."""
 
 HEALTHY_PER_HEMORRHAGE = 18_802 / 47_198
 TEST_SHARE = 23_500 / 106_000
 DAMAGED_AS_PUBLISHED = frozenset({"ID_6431af929"})
-"""Images that are damaged in the published archive itself, and are left out."""
+"""Images that are damaged in the published archive; they are left out."""
 
 RECIPE = b"rsna-hemorrhage 1"
-"""Changed whenever rows are chosen or converted differently, so that older caches are not used."""
+"""Version of the choice and conversion of rows; caches of other versions are not used."""
 
 REMEDY = "restore the published file"
 
 
 def load(data_dir: str | None, side: int = SIDE) -> LabelledData:
-    """The slices as (n, 3, side, side) bytes, a window a channel; converted once, and then kept beside the source."""
+    """Read the slices as (n, 3, side, side) bytes, one window per channel; converted images are cached."""
     if side < 1:
-        raise InputError(f"side: an image needs at least one pixel a side, got {side}.")
-    images, labels = _images(folder_of(NAME, data_dir), side)
+        raise InputError(f"side: an image needs at least one pixel per side, got {side}.")
+    images, labels = _load_images(source_folder(NAME, data_dir), side)
     order = numpy_generator(0, NAME, "test").permutation(len(labels))
     count = round(TEST_SHARE * len(order))
     test, train = np.sort(order[:count]), np.sort(order[count:])
@@ -68,7 +66,7 @@ def load(data_dir: str | None, side: int = SIDE) -> LabelledData:
 
 
 def cache_name(side: int) -> str:
-    """The file that converted images are kept in.
+    """Return the name of the cache file of converted images.
 
     >>> cache_name(28)
     'rsna-hemorrhage-28-brain40w80-subdural80w200-soft40w380.npz'
@@ -77,7 +75,7 @@ def cache_name(side: int) -> str:
 
 
 def chosen_rows(table: Path) -> tuple[list[str], Labels]:
-    """The images to use, by name, and their classes: all with exactly one subtype, and healthy ones to their share."""
+    """Return the names and classes of the images to use: one subtype each, and healthy ones up to their share."""
     subtypes = read_labels(table)
     ids = sorted(name for name in subtypes if name not in DAMAGED_AS_PUBLISHED)
     healthy = [name for name in ids if not subtypes[name]]
@@ -92,9 +90,9 @@ def chosen_rows(table: Path) -> tuple[list[str], Labels]:
 
 
 def read_labels(table: Path) -> dict[str, int]:
-    """The subtypes of every image as bits, the first subtype lowest.
+    """Return the subtypes of every image as bits, the first subtype lowest.
 
-    The published table has four images twice, with equal labels; lines that contradict each other are refused.
+    The published table has four images twice, with equal labels; contradicting lines are refused.
     """
     bits = {name: 1 << k for k, name in enumerate((*SUBTYPES, "any"))}
     positive: dict[str, int] = {}
@@ -119,7 +117,7 @@ def read_labels(table: Path) -> dict[str, int]:
                     seen[image] = positive[image] = 0
                 value = bit if cells[1] == "1" else 0
                 if seen[image] & bit and positive[image] & bit != value:
-                    raise InputError(f"{table}, line {number}: {cells[0]} is {cells[1]} here, but not above; {REMEDY}.")
+                    raise InputError(f"{table}, line {number}: {cells[0]} contradicts an earlier line; {REMEDY}.")
                 seen[image] |= bit
                 positive[image] |= value
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
@@ -132,26 +130,26 @@ def read_labels(table: Path) -> dict[str, int]:
     return {image: kinds & ~bits["any"] for image, kinds in positive.items()}
 
 
-def _images(folder: Path, side: int) -> tuple[torch.Tensor, Labels]:
+def _load_images(folder: Path, side: int) -> tuple[torch.Tensor, Labels]:
     table, own = folder / "stage_2_train.csv", user_cache() / NAME
-    made_of = _made_of(table)
+    made_of = _source_digest(table)
     for place in (folder, own):
         try:
-            kept = read_npz(place / cache_name(side), ("images", "labels", "made_of"), "")
-        except InputError:  # absent or damaged: it is made anew
+            cached = read_npz(place / cache_name(side), ("images", "labels", "made_of"), "")
+        except InputError:  # absent or damaged: it is written again
             continue
-        if str(kept["made_of"]) == made_of:
-            return torch.from_numpy(kept["images"]), kept["labels"]
+        if str(cached["made_of"]) == made_of:
+            return torch.from_numpy(cached["images"]), cached["labels"]
     names, labels = chosen_rows(table)
-    images = _converted(folder / "stage_2_train", names, side)
+    images = _convert(folder / "stage_2_train", names, side)
     content = io.BytesIO()
     np.savez(content, images=images, labels=labels, made_of=np.array(made_of))
-    place = folder if os.access(folder, os.W_OK) else own  # data that is shared may be read-only
+    place = folder if os.access(folder, os.W_OK) else own  # shared data may be read-only
     write_bytes(place / cache_name(side), content.getvalue())
     return torch.from_numpy(images), labels
 
 
-def _made_of(table: Path) -> str:
+def _source_digest(table: Path) -> str:
     try:
         with table.open("rb") as file:
             return hashlib.sha256(RECIPE + hashlib.file_digest(file, "sha256").digest()).hexdigest()
@@ -159,7 +157,7 @@ def _made_of(table: Path) -> str:
         raise InputError(f"{table}: cannot be read ({problem.strerror or problem}); {REMEDY}.") from None
 
 
-def _converted(folder: Path, names: list[str], side: int) -> NDArray[np.uint8]:
+def _convert(folder: Path, names: list[str], side: int) -> NDArray[np.uint8]:
     paths = [folder / f"{name}.dcm" for name in names]
     if missing := [path for path in paths if not os.path.isfile(path)]:  # before minutes of work
         raise InputError(

@@ -1,13 +1,13 @@
-"""What every source of research data returns, and how its files are found on this machine.
+"""Descriptions of data sets, the labelled data that their readers return, and the search for their files.
 
-Nothing here imports torch when it is loaded, so that data sets can be listed and fetched quickly.
+Importing this module does not import torch, so that data sets can be listed and fetched quickly.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,97 +16,134 @@ from fedul.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedul.federation import Scaling
-    from fedul.truth import Labels
+    from fedul.core import Labels, Scaling
 
 
-def _unscaled() -> Scaling:
-    from fedul.federation import Scaling
+@dataclass(frozen=True)
+class Source:
+    """Description of a data set, an entry of `fedul.data.SOURCES`.
 
-    return Scaling()
+    Parameters
+    ----------
+    reader : str
+        Function that reads the data set, as "module:function".
+    about, licence : str
+        What the data set contains, and its licence.
+    train_rows, test_rows, classes : int
+        Number of training rows, test rows and classes.
+    files : tuple of str
+        Names of its files; empty if the data comes with the package.
+    suffixes : tuple of str
+        Suffixes that each file may have, such as ".gz".
+    archive_folder : str
+        Folder of the files in the published archive; empty if there is none.
+    instructions : str
+        How to get files that fedul cannot download; empty if it can.
+    """
+
+    reader: str
+    about: str
+    licence: str
+    train_rows: int
+    test_rows: int
+    classes: int
+    files: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ("",)
+    archive_folder: str = ""
+    instructions: str = ""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the data comes with the package."""
+        return not self.files
+
+    @property
+    def rows(self) -> int:
+        """Number of training and test rows together."""
+        return self.train_rows + self.test_rows
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledData:
-    """Research data before it is dealt out: training and test rows with labels 0..K-1."""
+    """Research data before it is partitioned.
 
-    train_inputs: Tensor  # (N, ...), often uint8
-    train_labels: Labels  # (N,)
+    Parameters
+    ----------
+    train_inputs, test_inputs : Tensor of shape (N, ...)
+        Rows, often uint8.
+    train_labels, test_labels : ndarray of shape (N,)
+        Classes 0..K-1.
+    classes : sequence of str
+        Names of the K classes.
+    scaling : Scaling
+        Map from stored inputs to network inputs.
+    """
+
+    train_inputs: Tensor
+    train_labels: Labels
     test_inputs: Tensor
     test_labels: Labels
     classes: Sequence[str]
-    scaling: Scaling = field(default_factory=_unscaled)
+    scaling: Scaling
 
 
 def user_cache() -> Path:
-    """Where downloaded data is kept unless the user says otherwise."""
+    """Return the default folder for downloaded data."""
     import pooch
 
     return Path(pooch.os_cache("fedul"))
 
 
-def named_folder(text: str) -> Path:
-    """A folder as a person writes it: the shell leaves the ~ of `--data-dir=~/data` as it is."""
+def expand_folder(text: str) -> Path:
+    """Return the path of a folder with ~ expanded, because a shell does not expand `--data-dir=~/data`."""
     return Path(os.path.expanduser(text))
 
 
 def search_folders(data_dir: str | None) -> list[Path]:
-    """Where to look for data: `--data-dir` alone if given, else FEDUL_DATA, then the user's cache."""
+    """Return the folders to search: `--data-dir` if given, otherwise $FEDUL_DATA and the user's cache."""
     if data_dir is not None:
-        return [named_folder(data_dir)]
-    named = os.environ.get("FEDUL_DATA")
-    return ([named_folder(named)] if named else []) + [user_cache()]
+        return [expand_folder(data_dir)]
+    shared = os.environ.get("FEDUL_DATA")
+    return ([expand_folder(shared)] if shared else []) + [user_cache()]
 
 
-def complete_folder(
-    name: str,
-    files: Sequence[str],
-    data_dir: str | None,
-    *,
-    below: str = "",
-    suffixes: Sequence[str] = ("",),
-) -> Path | None:
-    """The first folder that holds all the files, as `FOLDER/name/file` or `FOLDER/file`; None if none does.
+def find_data_folder(name: str, source: Source, data_dir: str | None) -> Path | None:
+    """Return the first folder that holds all files of a data set; None if there is none.
 
-    They may also be in a folder `below`, which the published archive brings, and have any of the `suffixes`.
+    The files are in `FOLDER/name/` or `FOLDER/`, or in the folder of the published archive below one of these.
     """
-    for candidate in _candidates(name, data_dir, below):
-        if not _missing(candidate, files, suffixes):
-            return candidate
-    return None
+    folders = _candidate_folders(name, source, data_dir)
+    return next((folder for folder in folders if not _missing_files(folder, source)), None)
 
 
-def find_folder(
-    name: str,
-    files: Sequence[str],
-    data_dir: str | None,
-    *,
-    below: str = "",
-    suffixes: Sequence[str] = ("",),
-) -> Path:
-    """The folder that `complete_folder` finds; else an InputError that says what is missing where."""
-    folder = complete_folder(name, files, data_dir, below=below, suffixes=suffixes)
-    if folder is not None:
-        return folder
-    for candidate in _candidates(name, data_dir, below):
-        missing = _missing(candidate, files, suffixes)
-        if len(missing) < len(files):
-            raise InputError(
-                f"{name} is incomplete: {candidate} lacks {', '.join(missing)}; "
+def missing_files_error(name: str, source: Source, data_dir: str | None) -> InputError:
+    """Return an error that names the missing files of a data set, and says how to get them."""
+    searched = ", ".join(map(str, search_folders(data_dir)))
+    if source.instructions:
+        return InputError(
+            f"{name} is not on this machine (looked in {searched}) and cannot be fetched; {source.instructions}, "
+            "to which --data-dir or FEDUL_DATA points."
+        )
+    for folder in _candidate_folders(name, source, data_dir):
+        missing = _missing_files(folder, source)
+        if len(missing) < len(source.files):
+            return InputError(
+                f"{name} is incomplete: {folder} lacks {', '.join(missing)}; "
                 f"fetch it again with 'fedul datasets fetch {name}'."
             )
-    looked = ", ".join(str(folder) for folder in search_folders(data_dir))
-    raise InputError(
-        f"{name} is not on this machine (looked in {looked}); fetch it with 'fedul datasets fetch {name}', "
+    return InputError(
+        f"{name} is not on this machine (looked in {searched}); fetch it with 'fedul datasets fetch {name}', "
         "or point --data-dir or FEDUL_DATA to it."
     )
 
 
-def _candidates(name: str, data_dir: str | None, below: str) -> list[Path]:
+def _candidate_folders(name: str, source: Source, data_dir: str | None) -> list[Path]:
     outer = [path for folder in search_folders(data_dir) for path in (folder / name, folder)]
-    return [path for folder in outer for path in ((folder / below, folder) if below else (folder,))]
+    if not source.archive_folder:
+        return outer
+    return [path for folder in outer for path in (folder / source.archive_folder, folder)]
 
 
-def _missing(folder: Path, files: Sequence[str], suffixes: Sequence[str]) -> list[str]:
-    # os.path.isfile says no, where Path.is_file raises, if the folder may not be entered.
-    return [file for file in files if not any(os.path.isfile(folder / (file + end)) for end in suffixes)]
+def _missing_files(folder: Path, source: Source) -> list[str]:
+    # Without permission to enter the folder, os.path.isfile returns False, while Path.is_file raises.
+    return [file for file in source.files if not any(os.path.isfile(folder / (file + end)) for end in source.suffixes)]

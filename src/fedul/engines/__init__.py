@@ -1,1 +1,1 @@
-"""Engines: where clients run. They yield clients' updates; what becomes of these is the algorithm's business."""
+"""Engines: where clients run. An engine yields the updates of clients; an algorithm aggregates them."""

@@ -1,37 +1,34 @@
-"""What becomes of predictions when class priors are a little otherwise than was said.
+"""Effect of uncertain class priors on the predictions, without training again.
 
-Training again with other priors would tell, at great cost. What it would come to can be foretold row by row: a network
-learns how likely each set is at x, whatever the priors are said to be; priors only turn that into class probabilities.
-So the class probabilities under other priors are those that explain the same set probabilities best.
+A network learns how likely each set is at x, whatever the stated priors are; priors only turn that into class
+probabilities. So the class probabilities under other priors are those that explain the same set probabilities best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from fedul.federation import Federation
-from fedul.priors import Matrix
-from fedul.randomness import numpy_generator
+from fedul._utils.randomness import numpy_generator
+from fedul.core import Federation, Matrix
 
 ROWS = 200
-"""Rows that are looked at; more would not change a share by more than a few points."""
+"""Rows that are used; more would change a share by no more than a few points."""
 DRAWS = 40
-DRAWS_A_SET = 4
+DRAWS_PER_SET = 4
 STEPS = 150
-MOST_SETS = 20
-"""Sets that are looked at one by one, the least sure ones."""
+MAX_SETS = 20
+"""Sets that are varied one by one, the most uncertain ones."""
 TINY = 1e-300
 JEFFREYS = 0.5
-"""What is added to counts that priors are as sure as, so that a class that was not seen may still be there."""
+"""Added to the counts behind the priors, so that a class that was not counted may still be present."""
 
 
 @dataclass(frozen=True)
-class UnsureSet:
-    """A set whose priors are not sure, and by how much they alone may change a probability."""
+class UncertainSet:
+    """A set with uncertain priors, and how much they alone may change a probability."""
 
     client: str
     set: str
@@ -40,79 +37,76 @@ class UnsureSet:
 
 @dataclass(frozen=True)
 class PriorSensitivity:
-    """How far predictions may move within what is known of the priors; all figures are means over draws."""
+    """Change of predictions within the uncertainty of the priors, averaged over draws."""
 
-    moved: float  # share of rows with another class
-    moved_high: float  # in one draw of forty, more than this
-    change: float  # of a probability, in the mean over classes
-    accuracy_lost: float  # by predicting with priors that are off, as far as the probabilities are right
-    sets: Sequence[UnsureSet]  # those that matter most first
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
+    moved: float  # share of rows whose predicted class changes
+    moved_high: float  # exceeded in one draw of forty
+    change: float  # of a probability, averaged over classes
+    accuracy_lost: float  # by predicting with wrong priors, if the probabilities are right
+    sets: tuple[UncertainSet, ...]  # those that matter most first
 
 
 def prior_sensitivity(
     federation: Federation, counts: Sequence[Matrix], probabilities: Matrix, *, seed: int = 0, sets: int = 10
 ) -> PriorSensitivity | None:
-    """None where all priors are sure. `counts` (M,) a client: as sure as counts of so many cases make them.
+    """Return the effect of uncertain priors; None where all priors are certain.
 
-    `probabilities` (n, K), under the test prior, are of rows of the population that the classifier is for.
+    `counts` (M,) of each client are the numbers of cases that the priors of its sets were counted from, infinite where
+    they are certain. `probabilities` (n, K), under the test prior, are those of rows of the target population.
     """
-    if all(np.isinf(own).all() for own in counts):
+    if all(np.isinf(each).all() for each in counts):
         return None
     generator = numpy_generator(seed, "prior sensitivity")
     matrices = [client.priors for client in federation.clients]
     chosen = generator.permutation(len(probabilities))[:ROWS]
-    now = _Explained(federation, probabilities[chosen])
+    current = _SetExplanation(federation, probabilities[chosen])
     moved, changes, lost = [], [], []
     for _ in range(DRAWS):
-        then = now.with_priors(drawn_priors(matrices, counts, generator))
-        moved.append(now.moved(then))
-        changes.append(now.change(then))
-        lost.append(now.accuracy_lost(then))
+        changed = current.with_priors(draw_priors(matrices, counts, generator))
+        moved.append(current.moved(changed))
+        changes.append(current.change(changed))
+        lost.append(current.accuracy_lost(changed))
     return PriorSensitivity(
         float(np.mean(moved)),
         float(np.quantile(moved, 0.975)),
         float(np.mean(changes)),
         float(np.mean(lost)),
-        tuple(_which_matter(federation, counts, now, generator)[:sets]),
+        tuple(_rank_uncertain_sets(federation, counts, current, generator)[:sets]),
     )
 
 
-def _which_matter(
-    federation: Federation, counts: Sequence[Matrix], now: _Explained, generator: np.random.Generator
-) -> list[UnsureSet]:
-    """Every unsure set by itself, all others as they were said to be; of very many, the least sure ones."""
-    unsure = [(own[m], c, m) for c, own in enumerate(counts) for m in np.flatnonzero(np.isfinite(own)).tolist()]
-    found = []
-    for _, c, m in sorted(unsure)[:MOST_SETS]:
-        client, alone = federation.clients[c], np.full(len(counts[c]), np.inf)
-        alone[m] = counts[c][m]
+def _rank_uncertain_sets(
+    federation: Federation, counts: Sequence[Matrix], current: _SetExplanation, generator: np.random.Generator
+) -> list[UncertainSet]:
+    """Vary every uncertain set by itself, all others as stated; of very many, the most uncertain ones."""
+    uncertain = [(each[m], c, m) for c, each in enumerate(counts) for m in np.flatnonzero(np.isfinite(each)).tolist()]
+    ranked = []
+    for _, c, m in sorted(uncertain)[:MAX_SETS]:
+        client, single = federation.clients[c], np.full(len(counts[c]), np.inf)
+        single[m] = counts[c][m]
         changes = []
-        for _ in range(DRAWS_A_SET):
+        for _ in range(DRAWS_PER_SET):
             priors = [other.priors for other in federation.clients]
-            priors[c] = _drawn(client.priors, alone, generator)
-            changes.append(now.change(now.with_priors(priors)))
-        found.append(UnsureSet(client.name, client.set_names[m], float(np.mean(changes))))
-    return sorted(found, key=lambda each: -each.change)
+            priors[c] = _draw(client.priors, single, generator)
+            changes.append(current.change(current.with_priors(priors)))
+        ranked.append(UncertainSet(client.name, client.set_names[m], float(np.mean(changes))))
+    return sorted(ranked, key=lambda each: -each.change)
 
 
-def drawn_priors(priors: Sequence[Matrix], counts: Sequence[Matrix], generator: np.random.Generator) -> list[Matrix]:
-    """The class priors of all clients as they might be."""
-    return [_drawn(own, sure, generator) for own, sure in zip(priors, counts, strict=True)]
+def draw_priors(priors: Sequence[Matrix], counts: Sequence[Matrix], generator: np.random.Generator) -> list[Matrix]:
+    """Draw plausible class priors of all clients."""
+    return [_draw(matrix, known, generator) for matrix, known in zip(priors, counts, strict=True)]
 
 
-def _drawn(priors: Matrix, counts: Matrix, generator: np.random.Generator) -> Matrix:
-    """Priors as they might be, given counts that are as sure as they are."""
+def _draw(priors: Matrix, counts: Matrix, generator: np.random.Generator) -> Matrix:
     drawn = priors.copy()
     for m in np.flatnonzero(np.isfinite(counts)):
         drawn[m] = generator.dirichlet(counts[m] * priors[m] + JEFFREYS)
     return drawn
 
 
-class _Explained:
-    """Class probabilities of some rows, as what explains how likely each set is there."""
+class _SetExplanation:
+    """Class probabilities of some rows, as the explanation of how likely each set is there."""
 
     def __init__(self, federation: Federation, probabilities: Matrix) -> None:
         self.probabilities = probabilities
@@ -120,19 +114,19 @@ class _Explained:
         self._clients = federation.clients
         self._sizes = [client.set_priors for client in federation.clients]
         ratios = probabilities / self._prior  # (n, K): u, with p(x | k) in proportion
-        # How many rows of each set there would be at x: how likely a set is there, and how much a client has to say.
+        # Expected rows of each set at x: how likely a set is there, weighted by the size of the client.
         self._rows = [
             len(client.train) * sizes * (ratios @ client.priors.T)
             for client, sizes in zip(self._clients, self._sizes, strict=True)
         ]
 
     def with_priors(self, priors: Sequence[Matrix]) -> Matrix:
-        """The class probabilities (n, K) of the same rows that explain the same sets under other priors.
+        """Return the class probabilities (n, K) that explain the same sets under other priors.
 
         The steps never lower the likelihood sum_m q_m log Q_m: a logarithm that is subtracted lies below its tangent.
         """
         ratios = self.probabilities / self._prior
-        joints = [sizes[:, None] * own for sizes, own in zip(self._sizes, priors, strict=True)]  # (M, K)
+        joints = [sizes[:, None] * matrix for sizes, matrix in zip(self._sizes, priors, strict=True)]  # (M, K)
         for _ in range(STEPS):
             gained, spent = np.zeros_like(ratios), np.zeros_like(ratios)
             for joint, rows in zip(joints, self._rows, strict=True):
@@ -145,14 +139,14 @@ class _Explained:
                 break
         return ratios * self._prior
 
-    def moved(self, then: Matrix) -> float:
-        """The share of rows that are given another class."""
-        return float((then.argmax(axis=1) != self.probabilities.argmax(axis=1)).mean())
+    def moved(self, changed: Matrix) -> float:
+        """Return the share of rows whose predicted class changes."""
+        return float((changed.argmax(axis=1) != self.probabilities.argmax(axis=1)).mean())
 
-    def change(self, then: Matrix) -> float:
-        """By how much a probability changes, in the mean over rows and classes."""
-        return float(np.abs(then - self.probabilities).mean())
+    def change(self, changed: Matrix) -> float:
+        """Return the mean change of a probability over rows and classes."""
+        return float(np.abs(changed - self.probabilities).mean())
 
-    def accuracy_lost(self, then: Matrix) -> float:
+    def accuracy_lost(self, changed: Matrix) -> float:
         best = self.probabilities.max(axis=1)
-        return float((best - self.probabilities[np.arange(len(then)), then.argmax(axis=1)]).mean())
+        return float((best - self.probabilities[np.arange(len(changed)), changed.argmax(axis=1)]).mean())

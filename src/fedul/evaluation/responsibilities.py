@@ -1,7 +1,7 @@
-"""Which class each judged row is of, as far as its classifier and the class priors of its set tell.
+"""Responsibilities: class probabilities of a row given its out-of-fold prediction and the class priors of its set.
 
-A model's probabilities may be too sure or not sure enough; one temperature for all is found from the sets alone, by
--log Q, which is proper. Where the class counts of a set are known exactly, responsibilities are moved to meet them.
+Predicted probabilities may be over- or underconfident; one temperature for all is estimated from the sets alone, by
+-log Q, a proper loss. Where the class counts of a set are known exactly, responsibilities are scaled to match them.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul.evaluation.judged import Judged
-from fedul.inputs import Index
-from fedul.priors import Matrix
+from fedul.core import Index, Matrix
+from fedul.evaluation.out_of_fold import OutOfFoldPredictions
 
 TEMPERATURES = 2.0 ** np.arange(-3, 3.01, 0.25)
 
-ENOUGH = 20_000
-"""Rows that tell the temperature as well as more would."""
+TEMPERATURE_ROWS = 20_000
+"""Rows from which the temperature is estimated, at most."""
 
 SWEEPS = 30
-"""Turns between rows that sum to one and sets that sum to their class counts; more change nothing."""
+"""Iterations between rows that sum to one and sets that sum to their class counts."""
 
 
 @dataclass(frozen=True, eq=False)
-class Stacked:
-    """The rows of all clients in one table, in the order of their sets, which are counted over all clients."""
+class PredictionTable:
+    """Predictions of all clients in one table, ordered by set; sets are numbered over all clients."""
 
     log_probabilities: Matrix  # (n, K), under the test prior
     predicted: Index  # (n,)
@@ -40,71 +39,72 @@ class Stacked:
 
     @property
     def classes(self) -> int:
+        """Number of classes."""
         return len(self.test_prior)
 
     def over_sets(self, values: Matrix) -> Matrix:
-        """Sums (S, ...) of values (n, ...) over each set."""
+        """Return the sums (S, ...) of values (n, ...) over each set."""
         total = np.zeros((len(self.counts), *values.shape[1:]))
-        there = self.counts > 0
+        filled = self.counts > 0
         starts = (np.cumsum(self.counts) - self.counts).astype(np.int64)
-        total[there] = np.add.reduceat(values, starts[there], axis=0)
+        total[filled] = np.add.reduceat(values, starts[filled], axis=0)
         return total
 
     def shares(self) -> Matrix:
-        """How common each prediction is in each set (S, K)."""
+        """Return the share of each prediction in each set (S, K)."""
         return self.over_sets(np.eye(self.classes)[self.predicted]) / np.maximum(self.counts, 1)[:, None]
 
 
-def stacked(judged: Judged) -> tuple[Stacked, Matrix]:
-    """All clients' rows in one table, and the class priors of all sets (S, K)."""
-    first = np.cumsum([0] + [len(client.priors) for client in judged.clients])
-    sets = np.concatenate([client.sets + start for client, start in zip(judged.clients, first[:-1], strict=True)])
+def flatten(predictions: OutOfFoldPredictions) -> tuple[PredictionTable, Matrix]:
+    """Return the rows of all clients in one table, and the class priors of all sets (S, K)."""
+    first = np.cumsum([0] + [len(client.priors) for client in predictions.clients])
+    sets = np.concatenate([client.sets + start for client, start in zip(predictions.clients, first[:-1], strict=True)])
     order = np.argsort(sets, kind="stable")
-    probabilities = np.concatenate([client.probabilities for client in judged.clients])[order]
+    probabilities = np.concatenate([client.probabilities for client in predictions.clients])[order]
     sizes = np.diff(first)
-    table = Stacked(
+    table = PredictionTable(
         log_probabilities=np.log(np.maximum(probabilities, 1e-30)),
         predicted=probabilities.argmax(axis=1),
-        features=np.concatenate([client.features for client in judged.clients])[order],
-        rows=np.concatenate([client.rows for client in judged.clients])[order],
+        features=np.concatenate([client.features for client in predictions.clients])[order],
+        rows=np.concatenate([client.rows for client in predictions.clients])[order],
         sets=sets[order],
         counts=np.bincount(sets, minlength=int(first[-1])).astype(np.float64),
         client=np.repeat(np.arange(len(sizes)), sizes),
-        exact=np.repeat([client.exact for client in judged.clients], sizes),
-        test_prior=judged.test_prior,
+        exact=np.repeat([client.exact for client in predictions.clients], sizes),
+        test_prior=predictions.test_prior,
     )
-    return table, np.concatenate([client.priors for client in judged.clients])
+    return table, np.concatenate([client.priors for client in predictions.clients])
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """The best divisor of log probabilities, and the ends of one standard error around it."""
+    """The best temperature, and the ends of one standard error around it."""
 
     best: float
     low: float
     high: float
 
 
-def temperature(table: Stacked, priors: Matrix) -> Temperature:
-    """From the sets that rows are in: the divisor with the least -log Q."""
+def estimate_temperature(table: PredictionTable, priors: Matrix) -> Temperature:
+    """Estimate the temperature with the least -log Q."""
     chosen = np.arange(len(table.sets))
-    if len(chosen) > ENOUGH:
-        chosen = np.random.default_rng(0).choice(chosen, ENOUGH, replace=False)
+    if len(chosen) > TEMPERATURE_ROWS:
+        chosen = np.random.default_rng(0).choice(chosen, TEMPERATURE_ROWS, replace=False)
     of_client = np.zeros((int(table.client.max()) + 1, table.classes))
     np.add.at(of_client, table.client, table.counts[:, None] * priors)
     mix = (of_client / np.maximum(of_client.sum(axis=1, keepdims=True), 1))[table.client[table.sets[chosen]]]
-    with np.errstate(divide="ignore"):  # a class that a set has not: log 0 is -inf, as it should be
-        own = np.log(priors[table.sets[chosen]] / table.test_prior)
+    with np.errstate(divide="ignore"):  # a class that is absent from a set: log 0 is -inf, as it should be
+        of_set = np.log(priors[table.sets[chosen]] / table.test_prior)
         marginal = np.log(mix / table.test_prior)
     logs = table.log_probabilities[chosen]
-    losses = np.array([(_logsumexp(logs / t + marginal) - _logsumexp(logs / t + own)).sum() for t in TEMPERATURES])
+    losses = np.array([(_logsumexp(logs / t + marginal) - _logsumexp(logs / t + of_set)).sum() for t in TEMPERATURES])
     losses *= len(table.sets) / len(chosen)
     near = TEMPERATURES[losses <= losses.min() + 0.5]
     return Temperature(float(TEMPERATURES[losses.argmin()]), float(near[0]), float(near[-1]))
 
 
-def responsibilities(table: Stacked, priors: Matrix, divisor: float) -> Matrix:
-    """r_ik (n, K): the chance that row i is of class k, given the row and its set."""
+def estimate_responsibilities(table: PredictionTable, priors: Matrix, divisor: float) -> Matrix:
+    """Return r_ik (n, K), the probability that row i is of class k given the row and its set."""
     with np.errstate(divide="ignore"):
         shift = np.log(priors / table.test_prior)
     logs = table.log_probabilities / divisor + shift[table.sets]
@@ -119,8 +119,8 @@ def responsibilities(table: Stacked, priors: Matrix, divisor: float) -> Matrix:
     return shares
 
 
-def confusion(table: Stacked, shares: Matrix) -> Matrix:
-    """How often rows of class k are predicted as j (K, K), each row counted with its responsibilities."""
+def count_confusion(table: PredictionTable, shares: Matrix) -> Matrix:
+    """Return how often rows of class k are predicted as j (K, K), weighting rows by their responsibilities."""
     counts = np.stack(
         [np.bincount(table.predicted, shares[:, k], minlength=table.classes) for k in range(table.classes)]
     )

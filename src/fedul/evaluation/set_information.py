@@ -1,13 +1,13 @@
-"""How much the set of a row says about its class, compared with a label: Fisher information about the logits.
+"""Information that the set of a row gives about its class, relative to a label: Fisher information about the logits.
 
-Only the expected rows of each class in each set are needed, n_m Pi_mk. Take an input where the class posterior under
+Only the expected rows of each class in each set enter, n_m Pi_mk. Take an input where the class posterior under
 the test prior is eta, so that A_mk = n_m Pi_mk eta_k / pi_k of the rows there are of class k and in set m. Then labels
 inform about the logits z by F_L and the index of the set by F_S, both summed over clients:
 
     F_L = diag(A_k) - A A^T / A.     with A_k = sum_m A_mk
     F_S = sum_m A_m A_m^T / A_m.  -  A A^T / A.
 
-F_L - F_S is a sum of covariances, so a set never says more than a label, nor merged sets more than the sets.
+F_L - F_S is a sum of covariances, so a set never informs more than a label, nor merged sets more than the sets.
 On the boundary of two classes, where eta is shared by a and b alone, both are a number times (e_a - e_b)(e_a - e_b)^T:
 
     F_L = h(A_a, A_b)    F_S = h(A_a, A_b) - sum_m h(A_ma, A_mb)    h(u, v) = u v / (u + v)
@@ -20,15 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul.federation import Federation
-from fedul.priors import RANK_TOLERANCE, Matrix
+from fedul.core import RANK_TOLERANCE, Federation, Matrix
 
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class ExpectedRows:
-    """The sets of all clients, one below the other: how many rows of each class to expect in them."""
+    """Expected rows of each class in the sets of all clients."""
 
     rows: Matrix  # (S, K)
     starts: Numbers  # (C,): the first set of each client
@@ -36,37 +35,38 @@ class ExpectedRows:
 
     @classmethod
     def of(cls, federation: Federation) -> ExpectedRows:
+        """Return the expected rows of a federation."""
         sets = [len(client.priors) for client in federation.clients]
         rows = [len(c.train) * c.set_priors[:, None] * c.priors for c in federation.clients]
         return cls(np.concatenate(rows), np.cumsum([0, *sets[:-1]]), federation.test_prior)
 
     @property
     def sizes(self) -> Matrix:
-        """(S,): rows in each set."""
+        """Rows in each set (S,)."""
         sizes: Matrix = self.rows.sum(axis=1)
         return sizes
 
     @property
     def client_of(self) -> Numbers:
-        """(S,): which client a set belongs to."""
+        """Number of the client of each set (S,)."""
         return np.repeat(np.arange(len(self.starts)), np.diff([*self.starts, len(self.rows)]))
 
     def by_client(self, values: Matrix) -> Matrix:
-        """Sums over the sets of each client, (C, ...)."""
+        """Return the sums over the sets of each client (C, ...)."""
         sums: Matrix = np.add.reduceat(values, self.starts, axis=0)
         return sums
 
 
 @dataclass(frozen=True, eq=False)
 class Efficiency:
-    """Information of sets over that of labels, of every client (C,) and of every pair of classes (K, K)."""
+    """Information of sets relative to labels, for every client (C,) and every pair of classes (K, K)."""
 
     clients: Matrix
     pairs: Matrix
 
 
 def at_boundary(expected: ExpectedRows, share: float = 0.5) -> Efficiency:
-    """For rows that are of class a with probability `share`, else of class b. Rows a, columns b."""
+    """Return the efficiency at rows that are of class a (row) with probability `share`, else of class b (column)."""
     prior = expected.test_prior
     weighted = expected.rows / prior  # (S, K)
     totals = expected.by_client(weighted)  # (C, K)
@@ -75,20 +75,20 @@ def at_boundary(expected: ExpectedRows, share: float = 0.5) -> Efficiency:
     for a in range(len(prior)):
         label = _half_harmonic(share * totals[:, [a]], (1 - share) * totals)  # (C, K)
         lost = expected.by_client(_half_harmonic(share * weighted[:, [a]], (1 - share) * weighted))
-        kept = label - lost
-        pairs[a] = ratio(kept.sum(axis=0), label.sum(axis=0))
+        gained = label - lost
+        pairs[a] = ratio(gained.sum(axis=0), label.sum(axis=0))
         others = np.arange(len(prior)) != a
         labels += prior[a] * (label[:, others] @ prior[others])
-        sets += prior[a] * (kept[:, others] @ prior[others])
-    np.fill_diagonal(pairs, 0)  # up to rounding it was
+        sets += prior[a] * (gained[:, others] @ prior[others])
+    np.fill_diagonal(pairs, 0)  # zero except for rounding
     return Efficiency(ratio(sets, labels), pairs)
 
 
-def in_the_open(expected: ExpectedRows) -> Matrix:
-    """(K, K): for rows that say nothing yet, so that all other classes are unknown beside a and b (eta = pi).
+def at_uninformative_inputs(expected: ExpectedRows) -> Matrix:
+    """Return the efficiency (K, K) at rows that give no information about their class (eta = pi).
 
-    The Cramér-Rao bounds of z_a - z_b are compared. Sets say less of a and b there than on their boundary: one with
-    more of a may be one with less of a third class.
+    The Cramér-Rao bounds of z_a - z_b are compared. Sets inform less about a and b there than on their boundary: a set
+    with more of a may be one with less of a third class.
     """
     sizes, totals = expected.sizes, expected.by_client(expected.rows)
     mixes = totals / totals.sum(axis=1, keepdims=True)  # (C, K)
@@ -97,21 +97,21 @@ def in_the_open(expected: ExpectedRows) -> Matrix:
     label = np.diag(totals.sum(axis=0)) - totals.T @ mixes
     values, vectors = np.linalg.eigh(label)
     labels = np.sqrt(np.clip(values, 0, None))[:, None] * vectors.T  # F_L = labels^T labels
-    scale = float(np.sqrt(sizes.sum()))  # squared, what all labels can say in a direction at most
+    scale = float(np.sqrt(sizes.sum()))  # squared: the largest information of all labels in any direction
     return ratio(1 / _variances(sets, scale), 1 / _variances(labels, scale))
 
 
 def _variances(root: Matrix, scale: float) -> Matrix:
-    """(K, K): (e_a - e_b)^T F^+ (e_a - e_b) where F = root^T root; infinite where F does not reach."""
+    """Return (e_a - e_b)^T F^+ (e_a - e_b) (K, K) for F = root^T root; infinite outside the range of F."""
     _, values, directions = np.linalg.svd(root)
     classes = root.shape[1]
     seen = np.flatnonzero(values > RANK_TOLERANCE * scale)
     inverse = directions[seen].T / values[seen]  # (K, rank)
     unseen = np.delete(directions, seen, axis=0)  # (K - rank, K), with the direction of equal logits
-    found: Matrix = _squared_distances(inverse)
+    variances: Matrix = _squared_distances(inverse)
     out_of_reach = _squared_distances(unseen.T) > RANK_TOLERANCE
-    found[out_of_reach | np.eye(classes, dtype=bool)] = np.inf
-    return found
+    variances[out_of_reach | np.eye(classes, dtype=bool)] = np.inf
+    return variances
 
 
 def _squared_distances(points: Matrix) -> Matrix:
@@ -122,18 +122,18 @@ def _squared_distances(points: Matrix) -> Matrix:
 
 
 def _half_harmonic(u: Matrix, v: Matrix) -> Matrix:
-    """u v / (u + v), and 0 where both are."""
+    """Return u v / (u + v), and 0 where both are 0."""
     return ratio(u * v, u + v)
 
 
 def ratio(part: Matrix, whole: Matrix) -> Matrix:
-    """part / whole without rounding below 0, and 0 where the whole is."""
+    """Return part / whole, at least 0, and 0 where the whole is 0."""
     share: Matrix = np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)
     return np.clip(share, 0, None)
 
 
-def over_pairs(efficiency: Matrix, test_prior: Matrix) -> float:
-    """One figure for all pairs: errors add up, and that of a pair falls as 1 / efficiency, so the harmonic mean."""
+def average_over_pairs(efficiency: Matrix, test_prior: Matrix) -> float:
+    """Return the harmonic mean over pairs of classes: errors add up, and that of a pair grows as 1 / efficiency."""
     weights = np.outer(test_prior, test_prior)
     others = ~np.eye(len(test_prior), dtype=bool)
     if (efficiency[others] <= 0).any():
@@ -143,18 +143,18 @@ def over_pairs(efficiency: Matrix, test_prior: Matrix) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Some sets are split in two, their halves differing in two classes."""
+    """A federation with some sets split in two halves that differ in two classes."""
 
     sets: Numbers
-    shift: float  # one half has so much more of the first class and less of the second; the other the reverse
+    shift: float  # of the share of the first class up and of the second down in one half, the reverse in the other
     after: ExpectedRows
 
 
 def split(expected: ExpectedRows, a: int, b: int, *, everywhere: bool, shift: float = 0.05) -> Split:
-    """All sets, or the one that helps most, split by something that goes with a rather than with b.
+    """Split all sets, or the one that helps most, into halves with more of class a and more of class b.
 
-    In the open, halves with priors Pi_m + delta (e_a - e_b) and Pi_m - delta (e_a - e_b) add n_m delta^2 to the
-    information about the pair, exactly; so this decides which set helps most.
+    At uninformative inputs, halves with priors Pi_m + delta (e_a - e_b) and Pi_m - delta (e_a - e_b) add n_m delta^2
+    to the information about the pair, exactly; so this determines which set helps most.
     """
     sizes = expected.sizes
     shifts = np.minimum(shift, expected.rows[:, [a, b]].min(axis=1) / sizes / 2)  # no half is without either class

@@ -1,1 +1,1 @@
-"""The paper's tables and figures: declared as data, one file each, and run by one loop."""
+"""Experiments: comparisons, and the tables and figures of the paper, as grids of runs."""

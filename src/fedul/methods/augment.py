@@ -1,6 +1,7 @@
-"""Random changes to batches of images: rotation (MNIST in the paper's code), flip (CIFAR-10 there), flip and crop.
+"""Random augmentation of images: rotation, horizontal flip, or flip and crop.
 
-Drawing and applying are apart: a plan draws the parameters of every row beforehand.
+The code of the paper rotates MNIST and flips CIFAR-10. Drawing is separate from applying: `Task.plan` draws the
+parameters of every row beforehand.
 """
 
 from __future__ import annotations
@@ -18,7 +19,22 @@ MARGIN = 4
 
 
 def draw(kind: str, rows: int, generator: torch.Generator) -> Tensor:
-    """Parameters of the change to each row: (rows, p), with p = 0 for 'none'."""
+    """Draw the parameters of an augmentation.
+
+    Parameters
+    ----------
+    kind : {"none", "rotate", "flip", "flip-crop"}
+        The augmentation.
+    rows : int
+        Number of images.
+    generator : torch.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    Tensor of shape (rows, p)
+        Parameters of each image; p = 0 for "none".
+    """
     if kind == "rotate":
         return (torch.rand(rows, 1, generator=generator) * 2 - 1) * math.radians(ROTATION)
     if kind == "flip":
@@ -30,28 +46,28 @@ def draw(kind: str, rows: int, generator: torch.Generator) -> Tensor:
     return torch.empty(rows, 0)
 
 
-def apply(kind: str, images: Tensor, changes: Tensor) -> Tensor:
-    """The changed images (n, channels, height, width)."""
+def apply(kind: str, images: Tensor, parameters: Tensor) -> Tensor:
+    """Return augmented images (n, channels, height, width), with the parameters (n, p) that `draw` returned."""
     if kind == "rotate":
-        return _rotated(images, changes[:, 0])
+        return _rotate(images, parameters[:, 0])
     if kind == "flip":
-        return torch.where(changes[:, :, None, None] == 1, images.flip(3), images)
-    return _flipped_and_cropped(images, changes)
+        return torch.where(parameters[:, :, None, None] == 1, images.flip(3), images)
+    return _flip_and_crop(images, parameters)
 
 
-def _rotated(images: Tensor, angle: Tensor) -> Tensor:
+def _rotate(images: Tensor, angle: Tensor) -> Tensor:
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
-    tall = images.shape[2] / images.shape[3]  # the grid runs over -1..1 both ways, whatever the image's sides are
-    turn = torch.stack(
-        [torch.stack([cos, -sin * tall, zero], 1), torch.stack([sin / tall, cos, zero], 1)], 1
+    aspect = images.shape[2] / images.shape[3]  # the grid runs over -1..1 along both sides of the image
+    rotation = torch.stack(
+        [torch.stack([cos, -sin * aspect, zero], 1), torch.stack([sin / aspect, cos, zero], 1)], 1
     )  # (n, 2, 3)
-    grid = functional.affine_grid(turn.to(images.dtype), list(images.shape), align_corners=False)
+    grid = functional.affine_grid(rotation.to(images.dtype), list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
-def _flipped_and_cropped(images: Tensor, changes: Tensor) -> Tensor:
+def _flip_and_crop(images: Tensor, parameters: Tensor) -> Tensor:
     rows, channels, height, width = images.shape
-    flips, down, right = changes.unbind(1)
+    flips, down, right = parameters.unbind(1)
     padded = functional.pad(images, (MARGIN, MARGIN, MARGIN, MARGIN))
     y = torch.arange(height, device=images.device) + down[:, None]  # (n, height)
     x = torch.arange(width, device=images.device).expand(rows, width)

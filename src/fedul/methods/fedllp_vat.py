@@ -1,9 +1,9 @@
-"""FedLLP-VAT: FedLLP, and predictions must not change where an input is changed in the direction that matters most.
+"""FedLLP-VAT: FedLLP with virtual adversarial training, which makes predictions smooth around each row.
 
 Tsai and Lin, Learning from Label Proportions with Consistency Regularization, ACML 2020: virtual adversarial training
 (Miyato et al., 2018) with weight 0.05, perturbations of norm 6.0 and a sigmoid ramp-up over the first 0.4 of the
-training, which are the defaults here. Lu et al. use weight 5e-4 and norm 0.01 on MNIST (`weight=0.0005 norm=0.01`),
-which is practically off. At weight 0 it is FedLLP.
+training. These are the defaults here. Lu et al. use ``weight=0.0005 norm=0.01`` on MNIST, which has almost no effect.
+With weight = 0 it is FedLLP.
 """
 
 from __future__ import annotations
@@ -11,57 +11,70 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedul.federation import Agreed, UnlabeledSets
-from fedul.methods.base import Kept, Predict, Step, Targets, Task, statistics_kept
+from fedul._utils.settings import option
+from fedul.core import RoundMetrics, TaskSpec, UnlabeledSets
+from fedul.methods.base import ClientState
 from fedul.methods.fedllp import FedLLP
-from fedul.settings import option
+from fedul.methods.operations import frozen_batch_norm_statistics
+from fedul.methods.task import Predict, Step, Targets, Task
 
 PROBE = 1e-2
-"""Length of the step by which the direction is found. The published 1e-6 is lost in the rounding of float32."""
+"""Length of the step that finds the adversarial direction. The published 1e-6 is below the rounding of float32."""
 
 
 @dataclass(frozen=True)
 class FedLLPVAT(FedLLP):
-    """The proportion loss plus weight * KL(f(x) || f(x + r)), r the adversarial direction of a given norm."""
+    """Minimise the loss of FedLLP plus ``weight * KL(f(x) || f(x + r))``, where r is the adversarial perturbation.
 
-    weight: float = option(0.05, "Weight of the consistency term; at 0 this is fedllp.", low=0)
+    With weight = 0 it is FedLLP.
+
+    Parameters
+    ----------
+    weight : float, default=0.05
+        Weight of the consistency term.
+    norm : float, default=6.0
+        Length of the perturbation r.
+    ramp_rounds : int, default=12
+        Rounds over which the weight grows to its full size.
+    """
+
+    weight: float = option(0.05, "Weight of the consistency term; with 0 this is fedllp.", low=0)
     norm: float = option(6.0, "Length of the perturbation.", low=0)
     ramp_rounds: int = option(12, "Rounds over which the weight grows to its full size.", low=0)
 
-    def task(self, client: UnlabeledSets, agreed: Agreed) -> Task:
-        task = super().task(client, agreed)
+    def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
+        task = super().task(client, spec)
         if not self.weight:
             return task
 
-        def noise(inputs: Tensor, generator: torch.Generator) -> Mapping[str, Tensor]:
+        def draw_direction(inputs: Tensor, generator: torch.Generator) -> Mapping[str, Tensor]:
             direction = torch.randn(inputs.shape, generator=generator, dtype=torch.float32)
-            return {"direction": _unit(direction, 1).to(inputs.device, inputs.dtype)}
+            return {"direction": _normalize_rows(direction, 1).to(inputs.device, inputs.dtype)}
 
-        return replace(task, noise=noise)
+        return replace(task, draw_step=draw_direction)
 
-    def coordinate(self, history: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
+    def directive(self, history: Sequence[RoundMetrics]) -> Mapping[str, float]:
         if not self.weight:
             return {}
-        missing = 1 - min(1.0, len(history) / self.ramp_rounds) if self.ramp_rounds else 0.0
-        return {"consistency": self.weight * math.exp(-5 * missing**2)}
+        remaining = 1 - min(1.0, len(history) / self.ramp_rounds) if self.ramp_rounds else 0.0
+        return {"consistency": self.weight * math.exp(-5 * remaining**2)}
 
-    def looks(self, directive: Mapping[str, float]) -> bool:
-        return super().looks(directive) or bool(self.weight)
+    def needs_logits(self, directive: Mapping[str, float]) -> bool:
+        return super().needs_logits(directive) or bool(self.weight)
 
     def begin_round(
-        self, targets: Targets, logits: Tensor, directive: Mapping[str, float], kept: Kept
-    ) -> tuple[Targets, Kept]:
-        if super().looks(directive):
-            targets, kept = super().begin_round(targets, logits, directive, kept)
-        offset = targets.client["offset"]  # (K,), or (C, 1, K) of several clients
+        self, targets: Targets, logits: Tensor, directive: Mapping[str, float], client_state: ClientState
+    ) -> tuple[Targets, ClientState]:
+        if super().needs_logits(directive):
+            targets, client_state = super().begin_round(targets, logits, directive, client_state)
+        offset = targets.client["offset"]  # (K,), or (C, 1, K) with vectorized clients
         weight = offset.new_full(offset.shape[:-1], directive.get("consistency", 0.0))
-        return replace(targets, client={**targets.client, "consistency": weight}), kept
+        return replace(targets, client={**targets.client, "consistency": weight}), client_state
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         logits = predict(step.inputs)
@@ -71,24 +84,24 @@ class FedLLPVAT(FedLLP):
         return loss
 
     def consistency(self, predict: Predict, step: Step, logits: Tensor) -> Tensor:
-        """KL (..., n) between the predictions for a row and for the row changed where it matters most."""
+        """Return KL (..., n) between the predictions for a row and for its adversarial perturbation."""
         clean = logits.detach().log_softmax(-1)
-        lead = logits.dim() - 1  # dimensions before those of a row
-        with statistics_kept(predict):
-            changed = (PROBE * step.targets["direction"]).requires_grad_()
-            distance = _divergence(clean, predict(step.inputs + changed)).sum()
-            (gradient,) = torch.autograd.grad(distance, changed)
-            perturbed = predict(step.inputs + self.norm * _unit(gradient, lead))
+        leading = logits.dim() - 1  # dimensions before those of a row
+        with frozen_batch_norm_statistics(predict):
+            probe = (PROBE * step.targets["direction"]).requires_grad_()
+            distance = _divergence(clean, predict(step.inputs + probe)).sum()
+            (gradient,) = torch.autograd.grad(distance, probe)
+            perturbed = predict(step.inputs + self.norm * _normalize_rows(gradient, leading))
         return _divergence(clean, perturbed)
 
 
 def _divergence(clean: Tensor, logits: Tensor) -> Tensor:
-    """KL(clean || softmax(logits)) (n,), clean given as logarithms."""
+    """Return KL(clean || softmax(logits)) (..., n), where `clean` holds logarithms."""
     return functional.kl_div(logits.log_softmax(-1), clean, reduction="none", log_target=True).sum(-1)
 
 
-def _unit(rows: Tensor, lead: int) -> Tensor:
-    """Each row at length 1, a row being what follows the first dimensions; a row of zeros stays."""
-    length = rows.flatten(lead).norm(dim=-1).reshape(*rows.shape[:lead], *[1] * (rows.dim() - lead))
+def _normalize_rows(rows: Tensor, leading: int) -> Tensor:
+    """Scale each row to length 1, after the leading dimensions; a row of zeros is unchanged."""
+    length = rows.flatten(leading).norm(dim=-1).reshape(*rows.shape[:leading], *[1] * (rows.dim() - leading))
     unit: Tensor = rows / length.clamp_min(torch.finfo(rows.dtype).tiny)
     return unit

@@ -1,4 +1,4 @@
-"""The networks fedul can train: five by name, and any `nn.Module` or factory of the user's.
+"""Networks: five by name, and any `nn.Module` or factory that a user passes.
 
 The two networks of the paper are `paper-cnn` and `resnet18`. Importing this module does not import torch.
 """
@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
-from fedul.errors import InputError, unknown
-from fedul.randomness import key_seed
+from fedul._utils.lazy import import_object
+from fedul._utils.randomness import key_seed
+from fedul.errors import InputError, first_line, unknown_name
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 __all__ = ["MODELS", "Factory", "Model", "build", "load_start_weights", "resolve"]
 
-# Both are strings at run time, so that naming a type costs no import of torch.
+# Strings at run time, so that torch is not imported.
 Factory: TypeAlias = "Callable[[tuple[int, ...], int], nn.Module]"
 Model: TypeAlias = "str | nn.Module | Factory"
 
@@ -33,39 +33,63 @@ MODELS: dict[str, str] = {
     "resnet18": "fedul.models.resnet:resnet18",
 }
 
-# Models that take images only, with the fewest pixels a side that their pooling leaves something of.
+PLAIN_FLOATS = ("float16", "bfloat16", "float32", "float64")
+"""Types of start weights; smaller ones need scales that a file of weights does not have."""
+
+# Networks that take only images, with the smallest side length that their pooling allows.
 _SMALLEST_IMAGE = {"small-cnn": 4, "paper-cnn": 4, "resnet18": 1}
 
 
 def build(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """A network from rows of `shape` to `classes` logits; the same seed gives the same weights.
+    """Return a network from rows to logits. The random state of torch is unchanged.
 
-    `model` is a name of `MODELS`, "auto", "package.module:factory", a factory, or a module, of which a copy
-    is returned with its weights as they are. Torch's global random state is left as it was.
+    Parameters
+    ----------
+    model : str, nn.Module or callable
+        A name of `MODELS`, "auto", "package.module:factory", a factory ``(shape, classes) -> nn.Module``, or a module,
+        of which a copy with its weights is returned.
+    shape : tuple of int
+        Shape of one row.
+    classes : int
+        Number of logits.
+    seed : int
+        Seed of the initial weights.
+
+    Raises
+    ------
+    InputError
+        If the network cannot be built, or does not map rows of this shape to logits.
     """
     import torch
     from torch import nn
 
     named = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
-    is_users = isinstance(model, str) and ":" in model
+    is_custom = isinstance(model, str) and ":" in model
     with (
         torch.random.fork_rng(devices=[]),
-        _current_folder_importable() if is_users else contextlib.nullcontext(),
+        _current_folder_importable() if is_custom else contextlib.nullcontext(),
     ):
-        maker = _found(resolve(model, shape)) if isinstance(model, str) else model
+        factory = _import_factory(resolve(model, shape)) if isinstance(model, str) else model
+        if not callable(factory):
+            raise InputError(
+                f"model '{named}' is of type {type(factory).__name__}: it must be a torch.nn.Module, or a function of "
+                "(shape, classes) that returns one."
+            )
         # Not torch.manual_seed, which would also reseed the generators of every GPU.
         torch.default_generator.manual_seed(key_seed(seed, "model"))
         try:
-            module = copy.deepcopy(maker) if isinstance(maker, nn.Module) else maker(shape, classes)
+            module = copy.deepcopy(factory) if isinstance(factory, nn.Module) else factory(shape, classes)
         except InputError:
             raise
         except Exception as error:
+            hint = "; give a network, not its class" if isinstance(factory, type) else ""
             raise InputError(
-                f"model '{named}' could not be made for rows of shape {shape} and {classes} classes: {_reason(error)}."
+                f"model '{named}' could not be built for rows of shape {shape} and {classes} classes: "
+                f"{_reason(error)}{hint}."
             ) from error
         if not isinstance(module, nn.Module):
             raise InputError(
-                f"model '{named}' made a {type(module).__name__} where a torch.nn.Module is needed: "
+                f"model '{named}' returned a {type(module).__name__}, but a torch.nn.Module is needed: "
                 "let the factory return the network."
             )
         _check_by_dry_run(module, named, shape, classes)
@@ -73,11 +97,13 @@ def build(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.M
 
 
 def resolve(model: str, shape: tuple[int, ...]) -> str:
-    """The model that a name stands for, given the shape of a row; "auto" picks one that is quick on a CPU.
+    """Return the name of the network for rows of a shape; "auto" chooses one that is fast on a CPU.
 
-    That is `mlp` for rows of a table and for images of up to 16 pixels a side, and `small-cnn` for larger
-    images, in colour too: `resnet18` takes hours on a CPU, so it is used only when asked for.
+    That is `mlp` for rows of a table and for images of up to 16 pixels per side, and `small-cnn` for larger images.
+    `resnet18` takes hours on a CPU, so it is never chosen automatically.
 
+    Examples
+    --------
     >>> [resolve("auto", shape) for shape in [(64,), (1, 8, 8), (1, 28, 28), (3, 32, 32)]]
     ['mlp', 'mlp', 'small-cnn', 'small-cnn']
     """
@@ -88,7 +114,7 @@ def resolve(model: str, shape: tuple[int, ...]) -> str:
     if ":" in model:
         return model
     if model not in MODELS:
-        raise unknown("model", model, [*MODELS, "auto", "package.module:factory"])
+        raise unknown_name("model", model, [*MODELS, "auto", "package.module:factory"])
     if model in _SMALLEST_IMAGE and not is_image:
         raise InputError(
             f"model '{model}' takes images (channels, height, width), but a row has shape {shape}: "
@@ -96,17 +122,17 @@ def resolve(model: str, shape: tuple[int, ...]) -> str:
         )
     if model in _SMALLEST_IMAGE and min(shape[1:]) < _SMALLEST_IMAGE[model]:
         raise InputError(
-            f"model '{model}' takes images of at least {_SMALLEST_IMAGE[model]} pixels a side, but a row has "
+            f"model '{model}' takes images of at least {_SMALLEST_IMAGE[model]} pixels per side, but a row has "
             f"shape {shape}: use 'mlp' or 'linear'."
         )
     return model
 
 
 def load_start_weights(module: nn.Module, path: str | os.PathLike[str]) -> list[str]:
-    """Copy the weights in a safetensors file into `module`, and name the tensors left as they were.
+    """Copy the weights of a safetensors file into a module, and return the names of the tensors left unchanged.
 
-    Names and shapes must fit, with two exceptions: the head (the layer registered last) is left alone where
-    the file has none or one of another shape, and batch counters may be missing. An error changes nothing.
+    Names and shapes must fit, with two exceptions: the head (the layer registered last) is left unchanged if the file
+    has none or one of another shape, and batch counters may be missing. On an error nothing is changed.
     """
     import torch
 
@@ -115,56 +141,49 @@ def load_start_weights(module: nn.Module, path: str | os.PathLike[str]) -> list[
     left = {name for name in state if name.endswith("num_batches_tracked") and name not in tensors}
     head = _head_names(module) & state.keys()
     if any(name not in tensors or tensors[name].shape != state[name].shape for name in head):
-        left |= head  # whole: a new layer with an old bias would be neither
-    taken = [name for name in state if name not in left]
-    faults = [fault for name in taken if (fault := _misfit(name, tensors.get(name), state[name]))]
-    faults += [f"'{name}' is in the file only" for name in sorted(tensors.keys() - state.keys())]
-    if not taken:
-        faults.append("no tensor is the same in both")
-    if faults:
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        left |= head  # all of it: weights and bias belong together
+    copied = [name for name in state if name not in left]
+    problems = [problem for name in copied if (problem := _tensor_problem(name, tensors.get(name), state[name]))]
+    problems += [f"'{name}' is in the file only" for name in sorted(tensors.keys() - state.keys())]
+    if not copied:
+        problems.append("no tensor is the same in both")
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise InputError(
-            f"start weights {os.fspath(path)} do not fit the network: {faults[0]}{more}; use weights of "
+            f"start weights {os.fspath(path)} do not fit the network: {problems[0]}{more}; use weights of "
             "the same network under the same names."
         )
     with torch.no_grad():
-        for name in taken:
+        for name in copied:
             state[name].copy_(tensors[name])
     return [name for name in state if name in left]
 
 
-def _found(name: str) -> nn.Module | Factory:
-    """What "module:attribute" or a name of `MODELS` points to."""
-    place, _, attribute = MODELS.get(name, name).partition(":")
+def _import_factory(name: str) -> nn.Module | Factory:
+    """Import a factory, given as "module:attribute" or as a name of `MODELS`."""
     try:
-        found = getattr(importlib.import_module(place), attribute)
+        factory: nn.Module | Factory = import_object(MODELS.get(name, name))
     except (Exception, SystemExit) as error:  # a script without a main guard may exit when imported
         raise InputError(
             f"model '{name}' could not be imported: {_reason(error)}; write it as package.module:factory, "
             "importable from the current folder."
         ) from error
-    if not callable(found):
-        raise InputError(
-            f"model '{name}' is of type {type(found).__name__}: it must be a function of (shape, classes) "
-            "that returns a torch.nn.Module."
-        )
-    made: nn.Module | Factory = found
-    return made
+    return factory
 
 
 @contextlib.contextmanager
 def _current_folder_importable() -> Iterator[None]:
-    """Find modules in the current folder first, as `python -m` does, and no longer than needed."""
+    """Context in which modules are searched in the current folder first, as `python -m` does."""
     sys.path.insert(0, "")
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # the user's code may have taken it out
+        with contextlib.suppress(ValueError):  # the user's code may have removed it
             sys.path.remove("")
 
 
 def _check_by_dry_run(module: nn.Module, named: str, shape: tuple[int, ...], classes: int) -> None:
-    """Refuse a network that does not map (2, *shape) to (2, classes)."""
+    """Raise an InputError if a network does not map (2, *shape) to (2, classes)."""
     import torch
 
     from fedul.models.weights import precision_of
@@ -188,9 +207,9 @@ def _check_by_dry_run(module: nn.Module, named: str, shape: tuple[int, ...], cla
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of an error, to be put into a sentence."""
-    first = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {first}".rstrip(" .:")
+    """Return the type and the first line of an error."""
+    kind, line = type(error).__name__, first_line(error)
+    return kind if line == kind else f"{kind}: {line}"
 
 
 def _read_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
@@ -204,7 +223,7 @@ def _read_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         return load_file(name)
     except SafetensorError as error:
         raise InputError(
-            f"start weights {name} are not a whole safetensors file ({_reason(error)}): copy it again, or "
+            f"start weights {name} are not a complete safetensors file ({_reason(error)}): copy it again, or "
             "export the weights to safetensors."
         ) from error
     except OSError as error:
@@ -212,7 +231,7 @@ def _read_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def _head_names(module: nn.Module) -> set[str]:
-    """The state-dict names of the last layer that has parameters."""
+    """Return the state-dict names of the last layer that has parameters."""
     head: set[str] = set()
     for prefix, part in module.named_modules():
         own = [name for name, _ in part.named_parameters(recurse=False)]
@@ -222,15 +241,13 @@ def _head_names(module: nn.Module) -> set[str]:
     return head
 
 
-def _misfit(name: str, tensor: Tensor | None, own: Tensor) -> str:
-    """What keeps a tensor of a file from replacing one of the network; empty if nothing does."""
-    import torch
-
+def _tensor_problem(name: str, tensor: Tensor | None, own: Tensor) -> str:
+    """Return why a tensor of a file cannot replace one of the network; empty if it can."""
     if tensor is None:
         return f"'{name}' is missing from the file"
     if tensor.shape != own.shape:
         return f"'{name}' has shape {tuple(tensor.shape)} in the file and {tuple(own.shape)} in the network"
-    plain = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # smaller kinds need scales we lack
-    if own.is_floating_point() and tensor.dtype not in plain:
-        return f"'{name}' holds {str(tensor.dtype).removeprefix('torch.')} where plain floats are needed"
-    return "" if bool(torch.isfinite(tensor).all()) else f"'{name}' has values that are not finite"
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if own.is_floating_point() and dtype not in PLAIN_FLOATS:
+        return f"'{name}' holds {dtype} where plain floats are needed"
+    return "" if bool(tensor.isfinite().all()) else f"'{name}' has values that are not finite"

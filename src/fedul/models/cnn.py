@@ -1,4 +1,4 @@
-"""Convolutional networks for small images: one that is quick on a CPU, and the paper's network for MNIST.
+"""Convolutional networks for small images: one that is fast on a CPU, and the paper's network for MNIST.
 
 `paper_cnn` is the table "Model architecture of the benchmark experiment on MNIST" of FedUL (ICLR 2022).
 """
@@ -11,7 +11,7 @@ from torch import nn
 
 
 def small_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Two 3x3 convolutions (16, 32 channels), each halved by max-pooling, and one hidden layer of 64.
+    """Return a network of two 3x3 convolutions (16, 32 channels), each with max-pooling, and one hidden layer of 64.
 
     It has neither batch norm nor dropout, so a row's output depends on that row alone, in training too. Pooling comes
     before the ReLU, as in `paper_cnn`.
@@ -34,9 +34,9 @@ def small_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def paper_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Six layers with batch norm; 3 x 28 x 28 and 10 classes give the table, but for pooling before the ReLU.
+    """Return the paper's network of six layers with batch norm, except that pooling comes before the ReLU.
 
-    Which changes nothing but the time: the maximum and the ReLU commute, and so do their gradients.
+    This only saves time: maximum and ReLU commute, and so do their gradients.
     """
     channels, height, width = shape
     return nn.Sequential(
@@ -65,5 +65,5 @@ def paper_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def _pooled_twice(height: int, width: int) -> int:
-    """How many pixels two rounds of 2x2 max-pooling leave."""
+    """Return the number of pixels after two 2x2 max-poolings."""
     return (height // 4) * (width // 4)

@@ -1,6 +1,6 @@
 """Networks for rows of a table and for tiny images: logistic regression and a multilayer perceptron.
 
-Both flatten what they are given, so any shape will do; the widths are our own choice, not of the paper.
+Both flatten their input, so any shape works. The widths are not from the paper.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ WIDTH = 128
 
 
 def linear(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """One linear layer: multinomial logistic regression."""
+    """Return one linear layer: multinomial logistic regression."""
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), head=nn.Linear(math.prod(shape), classes)))
 
 
 def mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Two hidden layers of 128 units with ReLU, then a linear head."""
+    """Return a network of two hidden layers of 128 units with ReLU, and a linear head."""
     return nn.Sequential(
         OrderedDict(
             flatten=nn.Flatten(),

@@ -1,4 +1,4 @@
-"""How much arithmetic one prediction takes, counted as in the paper's table of efficiency."""
+"""Number of operations of one prediction, counted as in the paper's table of efficiency."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def operations(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """Multiply-adds of dense and convolutional layers, 5 for each input of a batch norm, 1 for each of a mean pool."""
+    """Return the multiply-adds of dense and convolutional layers, 5 per batch-norm input and 1 per mean-pool input."""
     total = 0
 
     def count(part: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:

@@ -1,7 +1,7 @@
 """ResNet18 as in the table "Model architecture of the benchmark experiment on CIFAR10" of the FedUL paper.
 
-It is that of He et al. (Deep Residual Learning for Image Recognition, CVPR 2016) without its max-pool;
-tensors are named as in torchvision, so that ImageNet weights exported to safetensors fit.
+He et al., Deep Residual Learning for Image Recognition, CVPR 2016, without the max-pool. Tensors are named as in
+torchvision, so that ImageNet weights exported to safetensors fit.
 """
 
 from __future__ import annotations
@@ -10,12 +10,22 @@ from torch import Tensor, nn
 
 
 def resnet18(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Eight basic blocks for images of any size and number of channels; hours a run on a CPU."""
+    """Return a ResNet18 for inputs of shape (channels, height, width); a run takes hours on a CPU."""
     return ResNet18(shape[0], classes)
 
 
 class ResNet18(nn.Module):
-    """Batch norms are as wide as their convolutions; the table prints some of them narrower, by mistake."""
+    """ResNet18 with a stem of stride 2 and without max-pool, for images of any size.
+
+    Each batch norm has as many channels as its convolution; some numbers in the paper's table are smaller, by mistake.
+
+    Parameters
+    ----------
+    channels : int
+        Channels of the images.
+    classes : int
+        Number of logits.
+    """
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
@@ -29,7 +39,7 @@ class ResNet18(nn.Module):
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(512, classes)
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):  # as He et al.; torch's default shrinks the signal with depth
+            if isinstance(module, nn.Conv2d):  # as in He et al.; with torch's default, activations shrink with depth
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,7 +50,7 @@ class ResNet18(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Residual block: two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ Needs the extra `sklearn`: pip install fedul[sklearn].
 
 from __future__ import annotations
 
-try:  # of the library, not of this package: imports are absolute
+try:  # the library, not this package: imports are absolute
     from sklearn.utils.validation import validate_data as _since_1_6  # noqa: F401
 except ImportError as problem:
     raise ImportError(

@@ -1,4 +1,4 @@
-"""`FedULClassifier`: fedul.train behind scikit-learn's fit and predict, for tables of numbers."""
+"""`FedULClassifier`: `fedul.train` as a scikit-learn estimator, for arrays of numbers and for DataFrames."""
 
 from __future__ import annotations
 
@@ -16,29 +16,76 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedul.algorithms.base import Algorithm
 from fedul.config import TrainConfig
+from fedul.core import Federation, Study
 from fedul.errors import InputError
-from fedul.federation import Federation, UnlabeledSets, pooled_mix
+from fedul.methods.base import Method
 from fedul.models import Model
+from fedul.sklearn.frames import encode_frame, infer_frame_schema, needs_schema
 from fedul.sklearn.scoring import ROUTED, set_log_likelihoods
-from fedul.sklearn.sets import SetPriors, by_class, clients_of
-from fedul.training import train
+from fedul.sklearn.sets import PriorsByName, has_labels, make_clients, order_by_class, resolve_test_prior
+from fedul.training import Callback
+from fedul.training.train import train
+
+SETTINGS = {f.name for f in fields(TrainConfig)} - {"model", "seed", "select"}
+"""Parameters that are passed to `fedul.train` as they are."""
+
+FLOATS = (np.float64, np.float32)
+"""Types of numbers that are kept; others become the first."""
 
 
 class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier from rows without labels, of which it is known how common each class is in each set.
+    """A classifier learned from rows without labels, given how common each class is in each set of rows.
 
-    Parameters are those of `fedul.TrainConfig`, and
-    - `test_prior`: class mix of the population it is for: None or "uniform", "natural" (the mix of the rows it is
-      fitted to), a mapping {class: share}, or shares in the order of `classes_`;
-    - `held_out`: share of every set by which the best round is chosen; if it is 0, the last round is taken;
-    - `classes`: names of the classes, where the columns of the priors have none;
-    - `standardize`: bring every column to mean 0 and deviation 1 first; a pipeline with a scaler needs it not;
-    - `force`: train even where the priors cannot tell the classes apart.
+    Parameters
+    ----------
+    model : str, nn.Module or callable, default="auto"
+        Network: a name, a module, or a factory ``(shape, classes) -> nn.Module``.
+    method : str or Method, default="fedul"
+        What a client minimises: a name or an object.
+    method_option : mapping
+        Settings of a method that is given by name.
+    algorithm : str or Algorithm, default="fedavg"
+        How client updates become the next global model: a name or an object.
+    algorithm_option : mapping
+        Settings of an algorithm that is given by name.
+    loss, rounds, epochs, batch_size, optimizer, learning_rate, momentum, l1, averaging, participation, device
+        See `fedul.TrainConfig`.
+    test_prior : str, mapping or array-like, optional
+        Class mix of the population that the classifier is for: None or "uniform", "natural" (the mix of the rows it is
+        fitted to), a mapping {class: share}, or shares in the order of `classes_`.
+    held_out : float, default=0.2
+        Share of every set that is held out to select the best round; with 0, the last round is taken.
+    classes : sequence, optional
+        Names of the classes, where the columns of the priors have none.
+    standardize : bool, default=True
+        Whether to bring every column to mean 0 and deviation 1. Not needed in a pipeline with a scaler. Columns of a
+        DataFrame with text or missing values are always standardised.
+    force : bool, default=False
+        Train even if the class priors cannot tell the classes apart.
+    callbacks : sequence of Callback
+        Called during training. `sklearn.base.clone` copies them, as all parameters.
+    random_state : int, RandomState or None, default=0
+        Seed of all randomness.
 
-    Fitted, it has `classes_` (sorted), `classifier_` (the `fedul.Classifier` of standardised rows), `scaler_`,
-    `history_` (the figures of every round), `selected_round_` and `n_iter_`.
+    Attributes
+    ----------
+    classes_ : ndarray of shape (K,)
+        The classes, sorted.
+    classifier_ : Classifier
+        The trained `fedul.Classifier`, which takes encoded rows.
+    scaler_ : StandardScaler or None
+        What standardised the columns; None without `standardize`, and for a DataFrame with text or missing values.
+    history_ : sequence of RoundMetrics
+        Metrics of every round.
+    selected_round_ : int
+        Round whose classifier was taken.
+    n_iter_ : int
+        Number of rounds.
 
+    Examples
+    --------
     >>> x = np.repeat([[-1.0], [1.0], [-1.0], [1.0]], [90, 10, 20, 80], axis=0)
     >>> month = np.repeat(["may", "june"], 100)
     >>> priors = {"may": {"ill": 0.9, "well": 0.1}, "june": {"ill": 0.2, "well": 0.8}}
@@ -53,9 +100,9 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         model: Model = TrainConfig.model,
         *,
-        method: str = TrainConfig.method,
+        method: str | Method = TrainConfig.method,
         method_option: Mapping[str, Any] = TrainConfig.method_option,
-        algorithm: str = TrainConfig.algorithm,
+        algorithm: str | Algorithm = TrainConfig.algorithm,
         algorithm_option: Mapping[str, Any] = TrainConfig.algorithm_option,
         loss: str | None = TrainConfig.loss,
         rounds: int = TrainConfig.rounds,
@@ -73,6 +120,7 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes: Sequence[Any] | None = None,
         standardize: bool = True,
         force: bool = False,
+        callbacks: Sequence[Callback] = (),
         random_state: int | np.random.RandomState | None = TrainConfig.seed,
     ) -> None:
         self.model = model
@@ -96,34 +144,58 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes = classes
         self.standardize = standardize
         self.force = force
+        self.callbacks = callbacks
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, sets: Any = None, priors: Any = None, clients: Any = None) -> Self:
-        """Trains on rows X (n, d) whose set is known, not their class.
+        """Train on rows whose set is known, but not their class.
 
-        `sets` and `clients` name the set and the client of each row; without clients, all rows are one client's.
-        `priors` are the class priors of the sets: a data frame indexed by set or by (client, set) with a column for
-        each class, a mapping {set: {class: share}}, or an array whose rows are the sets 0, 1, 2, ... Priors of sets
-        without rows are ignored. Labels `y`, if there are any, are given instead: each class is then a set of its own.
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n, d)
+            The rows. A DataFrame may have text, categories and missing values; it is then encoded as `fedul.load` does.
+        y : array-like of shape (n,), optional
+            Labels, instead of `sets` and `priors`: each class is then a set.
+        sets, clients : array-like of shape (n,)
+            Name of the set and of the client of each row; without `clients` there is one client.
+        priors : DataFrame, mapping or array-like
+            Class priors of the sets: a DataFrame indexed by set or by (client, set) with one column per class, a
+            mapping {set: {class: share}}, or an array whose rows are the sets 0, 1, 2, ... Those of sets without rows
+            are ignored.
+
+        Returns
+        -------
+        FedULClassifier
+            The estimator itself.
         """
-        if _by_labels(y, sets, priors):
-            X, y = validate_data(self, X, y, dtype=FLOATS)
+        encodes = needs_schema(X)
+        if has_labels(y, sets, priors):
+            X, y = validate_data(self, X, y, **_checks(encodes))
             check_classification_targets(y)
-            known, sets = SetPriors.of_labels(y), y
+            known, sets = PriorsByName.of_labels(np.asarray(y)), y
         else:
-            X = validate_data(self, X, dtype=FLOATS)
-            known = SetPriors.read(priors, self.classes)
-        scaler = StandardScaler().fit(X) if self.standardize else None
+            X = validate_data(self, X, **_checks(encodes))
+            known = PriorsByName.read(priors, self.classes)
+        class_names = [str(name) for name in known.classes]
+        schema, warnings = infer_frame_schema(X, class_names) if encodes else (None, [])
+        scaler = StandardScaler().fit(X) if self.standardize and not encodes else None
         seed = self._seed()
-        owners = clients_of(_scaled(X, scaler), sets, clients, known, held_out=self.held_out, seed=seed)
-        federation = Federation(owners, [str(name) for name in known.classes], self._test_prior(known, owners))
+        inputs = _standardize(X, scaler) if schema is None else encode_frame(X, schema)
+        owners = make_clients(inputs, sets, clients, known, held_out=self.held_out, seed=seed)
+        test_prior = resolve_test_prior(self.test_prior, known, owners, self.classes)
+        federation = Federation(owners, class_names, test_prior, schema=schema)
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name in SETTINGS}
+        for name in ("method_option", "algorithm_option"):
+            if not settings[name]:  # refused beside an object, even if empty
+                del settings[name]
         run = train(
-            federation,
+            Study(federation, None, warnings=warnings),
             model=self.model,
             force=self.force,
+            callbacks=self.callbacks,
             select=TrainConfig.select if any(len(client.held_out) for client in owners) else "last",
             seed=seed,
-            **{name: value for name, value in self.get_params(deep=False).items() if name in SETTINGS},
+            **settings,
         )
         self.scaler_ = scaler
         self.classes_ = known.classes
@@ -134,16 +206,29 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities (n, K) of the classes, in the order of `classes_`."""
+        """Return the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n, d)
+            Rows as in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+            Probabilities in the order of `classes_`.
+        """
         check_is_fitted(self, "classifier_")
-        X = validate_data(self, X, reset=False, dtype=FLOATS)
-        return self.classifier_.predict_proba(_scaled(X, self.scaler_))
+        schema = self.classifier_.schema
+        X = validate_data(self, X, reset=False, **_checks(schema is not None))
+        inputs = _standardize(X, self.scaler_) if schema is None else encode_frame(X, schema)
+        return self.classifier_.predict_proba(inputs)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row (n,)."""
-        most = self.predict_proba(X).argmax(axis=1)
-        names: NDArray[Any] = self.classes_[most]
-        return names
+        """Return the most probable class of each row."""
+        most_probable = self.predict_proba(X).argmax(axis=1)
+        classes: NDArray[Any] = self.classes_[most_probable]
+        return classes
 
     def score(
         self,
@@ -155,27 +240,33 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         priors: Any = None,
         clients: Any = None,
     ) -> float:
-        """Without labels, the mean of log Q: the log-probability of the set that each row is in; with `y`, accuracy.
+        """Return the accuracy if there are labels, else the mean log-probability of the set that each row is in.
 
-        Higher is better in both. Sets, priors and clients are given as to `fit`.
+        Higher is better in both. All parameters are as in `fit`.
         """
-        if _by_labels(y, sets, priors):
+        if has_labels(y, sets, priors):
             return float(super().score(X, y, sample_weight))
-        # Q is the same whatever population the classifier was moved to, but only the trained prior has no zeros.
+        # Q does not depend on the population that the classifier is for, but only the trained prior has no zeros.
         check_is_fitted(self, "classifier_")
         prior = self.classifier_.trained_prior
         probabilities = self.with_prior(prior).predict_proba(X)
-        known = SetPriors.read(priors, self.classes)
+        known = PriorsByName.read(priors, self.classes)
         if not np.array_equal(known.classes, self.classes_):
             raise InputError("class priors: are not of the classes that the classifier was fitted to; give the same.")
-        owners = clients_of(probabilities, sets, clients, known)
+        owners = make_clients(probabilities, sets, clients, known)
         return float(np.average(set_log_likelihoods(probabilities, prior, owners), weights=sample_weight))
 
     def with_prior(self, prior: Any) -> FedULClassifier:
-        """The same classifier for a population with another class mix, in closed form."""
+        """Return this classifier for a population with another class mix.
+
+        Parameters
+        ----------
+        prior : mapping or array-like of shape (K,)
+            The class mix: {class: share}, or shares in the order of `classes_`.
+        """
         check_is_fitted(self, "classifier_")
         moved = copy.copy(self)
-        moved.classifier_ = self.classifier_.with_prior(by_class(prior, self.classes_, "prior"))
+        moved.classifier_ = self.classifier_.with_prior(order_by_class(prior, self.classes_, "prior"))
         return moved
 
     def __sklearn_tags__(self) -> Any:
@@ -188,42 +279,14 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _test_prior(self, known: SetPriors, owners: Sequence[UnlabeledSets]) -> Any:
-        given = self.test_prior
-        if given is None or (isinstance(given, str) and given == "uniform"):
-            return None
-        if isinstance(given, str) and given == "natural":
-            return pooled_mix(owners)
-        in_order = self.classes is None or list(self.classes) == known.classes.tolist()
-        if not hasattr(given, "items") and not in_order:
-            raise InputError("test_prior: classes are sorted, so it is unclear which is whose; give {class: share}.")
-        return by_class(given, known.classes, "test_prior")
+
+def _checks(encodes: bool) -> dict[str, Any]:
+    """Return how scikit-learn validates rows: only their column names, if a schema checks the values."""
+    return {"skip_check_array": True} if encodes else {"dtype": FLOATS}
 
 
-SETTINGS = {f.name for f in fields(TrainConfig)} - {"model", "seed", "select"}
-"""The parameters that go to `fedul.train` as they are."""
-
-FLOATS = (np.float64, np.float32)
-"""Rows of the one kind stay as they are; others become the first."""
-
-
-def _scaled(X: NDArray[Any], scaler: Any) -> NDArray[np.float32]:
-    """What the network sees. Means and deviations are taken off in the precision of the rows, before it is lost."""
+def _standardize(X: NDArray[Any], scaler: Any) -> NDArray[np.float32]:
+    """Return the inputs of the network; rows are standardised in their own precision, before it is reduced."""
     scaled = X if scaler is None else scaler.transform(X)
-    with np.errstate(over="ignore"):  # beyond float32 is infinite, which is refused with the row's number
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite, which is refused with the row's number
         return np.asarray(scaled, dtype=np.float32)
-
-
-def _by_labels(y: Any, sets: Any, priors: Any) -> bool:
-    """Whether rows come with labels, rather than with sets and the class priors of these."""
-    if y is not None and sets is None and priors is None:
-        return True
-    if y is None and sets is not None and priors is not None:
-        return False
-    if y is not None:
-        raise InputError("give labels y, or sets and priors, not both.")
-    missing = "priors" if sets is not None else "sets" if priors is not None else "sets and priors"
-    raise InputError(
-        f"{missing}: not given; name the set of each row and the class priors of the sets (in a grid search, first "
-        "sklearn.set_config(enable_metadata_routing=True)), or give labels y."
-    )

@@ -1,4 +1,4 @@
-"""A score for model selection without labels: how well a classifier tells which set a row is in."""
+"""A score for model selection without labels: how well a classifier predicts which set a row is in."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.metadata_routing import UNUSED
 
+from fedul.core import Matrix, Transition, UnlabeledSets, set_loss
 from fedul.errors import InputError
-from fedul.federation import UnlabeledSets
-from fedul.priors import Matrix
-from fedul.transition import Transition, set_loss
 
 ROUTED = {"sets": True, "priors": True, "clients": True}
-"""What scikit-learn's metadata routing brings along, without being asked to for every estimator."""
+"""What scikit-learn's metadata routing passes on by default."""
 
 
 class SetLikelihoodScore(BaseEstimator):  # type: ignore[misc]
-    """The mean of log Q over rows: the log-probability of the set that each is in. Higher is better.
+    """Scorer: the mean of log Q over rows, the log-probability of the set that each row is in. Higher is better.
 
-    A scorer: `GridSearchCV(..., scoring=set_likelihood_score).fit(X, sets=..., priors=...)`. It asks the estimator,
-    which may be a pipeline that ends in a FedULClassifier, for its label-free `score`.
+    It calls the label-free `score` of the estimator, which may be a pipeline that ends in a `FedULClassifier`. Use the
+    instance `set_likelihood_score`: ``GridSearchCV(..., scoring=set_likelihood_score).fit(X, sets=..., priors=...)``.
     """
 
     __metadata_request__score: ClassVar[dict[str, Any]] = {**ROUTED, "estimator": UNUSED}
@@ -39,7 +37,17 @@ class SetLikelihoodScore(BaseEstimator):  # type: ignore[misc]
         priors: Any = None,
         clients: Any = None,
     ) -> float:
-        """The score of a fitted estimator on these rows; labels `y` are not looked at."""
+        """Return the score of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : FedULClassifier or Pipeline
+            The estimator.
+        X, sets, priors, clients
+            As for `FedULClassifier.fit`.
+        y : ignored
+            Labels are not used.
+        """
         return float(estimator.score(X, sets=sets, priors=priors, clients=clients))
 
     __call__ = score
@@ -49,17 +57,31 @@ set_likelihood_score = SetLikelihoodScore()
 
 
 def set_log_likelihoods(probabilities: NDArray[np.float64], prior: Matrix, clients: Sequence[UnlabeledSets]) -> Matrix:
-    """log Q of each row's set (n,), from class probabilities (n, K) under `prior`; every row is of some client."""
+    """Return log Q of the set of each row.
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (n, K)
+        Class probabilities under `prior`.
+    prior : ndarray of shape (K,)
+        Class mix that the probabilities are for.
+    clients : sequence of UnlabeledSets
+        Owners of all rows.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+    """
     if all(len(client.priors) == 1 for client in clients):
         raise InputError(
-            "the rows to score are of one set a client, and so say nothing about the classifier; give rows of several "
-            "sets, e.g. by folds that are shuffled: KFold(5, shuffle=True)."
+            "every client has rows of one set only, which cannot score a classifier; give rows of several sets, for "
+            "instance by shuffled folds: KFold(5, shuffle=True)."
         )
-    # A probability that has become 0 is a very small one: its logarithm must stay a number.
+    # A probability that was rounded to 0 is very small: its logarithm must stay finite.
     logits = torch.from_numpy(np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)))
-    found = np.empty(len(probabilities))
+    result = np.empty(len(probabilities))
     for client in clients:
         transition = Transition(client.priors, client.set_priors, prior)
-        own = client.train
-        found[own.index] = -set_loss(logits[own.index], transition.joint[own.sets], transition.marginal).numpy()
-    return found
+        rows = client.train
+        result[rows.index] = -set_loss(logits[rows.index], transition.joint[rows.sets], transition.marginal).numpy()
+    return result

@@ -1,4 +1,4 @@
-"""A site whose own processes do something else than they should, in whatever Python they run."""
+"""A site whose processes reply wrongly, in whatever Python they run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-def instead(own, asked, right):
-    from fedul.engines.flower.letters import Letter
+def instead(data, request, right):
+    from fedul.engines.flower.protocol.message import Message
 {body}
 
 class Saboteur(MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name != "fedul.engines.flower.site":
+        if name != "fedul.engines.flower.site.handlers":
             return None
         spec = PathFinder.find_spec(name, path, target)
         run = spec.loader.exec_module
         def spoiled(module):
             run(module)
-            right = module.ANSWERS["{kind}"]
-            module.ANSWERS["{kind}"] = lambda own, asked: instead(own, asked, right)
+            right = module.HANDLERS["{kind}"]
+            module.HANDLERS["{kind}"] = lambda data, request: instead(data, request, right)
         spec.loader.exec_module = spoiled
         return spec
 
@@ -34,9 +34,9 @@ sys.meta_path.insert(0, Saboteur())
 
 
 def sabotage(folder: Path, kind: str, body: str) -> str:
-    """The PYTHONPATH to start a site with that answers one kind of question by this body, of `(own, asked, right)`.
+    """Return a PYTHONPATH with which a site replies to one kind of request with this body of `(data, request, right)`.
 
-    Python loads a module of this name before any other; `right` gives the answer that would be given.
+    Python imports `sitecustomize` before any other module; `right` returns the right reply.
     """
     folder.mkdir(exist_ok=True)
     text = LOADED.replace("{kind}", kind).replace("{body}", indent(dedent(body), "    "))

@@ -1,4 +1,4 @@
-"""What Flower logs of a coordinator that fails."""
+"""Log of a coordinator that fails."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from fedul.engines.flower import server_app
+from fedul.engines.flower.server import server_app
 from fedul.errors import FedulError
 
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    logger, told = logging.getLogger("flwr"), io.StringIO()
-    handler = logging.StreamHandler(told)
+    logger, text = logging.getLogger("flwr"), io.StringIO()
+    handler = logging.StreamHandler(text)
     logger.addHandler(handler)
-    yield told
+    yield text
     logger.removeHandler(handler)
-    logger.removeFilter(server_app.in_a_sentence)
+    logger.removeFilter(server_app.log_as_sentence)
 
 
 def failed(settings: dict[str, Any]) -> Exception:
-    """What ends a run with such settings, after Flower has logged it."""
+    """Return the error of a run with these settings, after Flower has logged it."""
     context: Any = SimpleNamespace(run_config=settings)
     grid: Any = None
     try:
@@ -36,16 +36,16 @@ def failed(settings: dict[str, Any]) -> Exception:
     raise AssertionError("nothing failed")
 
 
-def test_a_failure_of_the_run_is_one_sentence_in_its_log(log: io.StringIO) -> None:
+def test_an_error_of_fedul_is_one_sentence_in_the_log(log: io.StringIO) -> None:
     problem = failed({"classes": "a,b", "out": "/run", "algorithm": "nonsense"})
     assert isinstance(problem, FedulError)
     assert log.getvalue() == f"fedul: {problem}\n"
 
 
-def test_a_fault_of_ours_is_logged_with_all_that_led_to_it(log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_logged_with_its_traceback(log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(server_app, "coordinate", broken)
+    monkeypatch.setattr(server_app, "run_coordinator", broken)
     failed({})
     assert "Traceback" in log.getvalue()

@@ -1,4 +1,4 @@
-"""What sites and coordinator come to together is what one process comes to alone."""
+"""A run on sites ends with the same result as a run in process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 
 import fedul
 from fedul.algorithms import ALGORITHMS
-from fedul.engines.flower.coordinator import coordinate
-from fedul.errors import WorldError
-from fedul.runs import RunFolder
+from fedul.engines.flower.server.coordinator import run_coordinator
+from fedul.errors import EnvironmentFailure
+from fedul.training import RunFolder
 
 from .wire import Wire, digits_sites
 
 CLASSES = ",".join("0123456789")
-FIGURES = ("round", "loss", "clients", "held_out_loss", "temperature")
+COMPARED = ("round", "loss", "clients", "held_out_loss", "temperature")
 
 
 def settings(folder: Path, sites: int, **changed: Any) -> dict[str, Any]:
@@ -33,22 +33,24 @@ def assert_same(found: fedul.Run, expected: fedul.Run) -> None:
     here, there = weights(found), weights(expected)
     assert float((here - there).norm() / there.norm()) < 1e-5
     for line, other in zip(found.history, expected.history, strict=True):
-        assert [line[name] for name in FIGURES] == pytest.approx([other[name] for name in FIGURES], rel=1e-4)
+        assert [getattr(line, name) for name in COMPARED] == pytest.approx(
+            [getattr(other, name) for name in COMPARED], rel=1e-4
+        )
     assert found.selected_round == expected.selected_round
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "fedbn"])
-def test_sites_end_with_the_weights_and_figures_of_a_run_in_process(tmp_path: Path, algorithm: str) -> None:
+def test_sites_end_with_the_weights_and_metrics_of_a_run_in_process(tmp_path: Path, algorithm: str) -> None:
     options = {"trim": 0.4} if algorithm == "trimmed-mean" else {}
-    told = {"algorithm": algorithm, "algorithm-option": [f"{name}={value}" for name, value in options.items()]}
-    found = coordinate(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, **told))
+    changed = {"algorithm": algorithm, "algorithm-option": [f"{name}={value}" for name, value in options.items()]}
+    found = run_coordinator(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, **changed))
     study = fedul.load("digits", clients=3)
     assert_same(found, fedul.train(study, rounds=3, algorithm=algorithm, algorithm_option=options))
 
 
-def test_batch_norm_stays_at_its_site_as_it_does_in_process(tmp_path: Path) -> None:  # where there is some
+def test_batch_norm_stays_at_its_site_as_it_does_in_process(tmp_path: Path) -> None:
     training = {"algorithm": "fedbn", "model": "paper-cnn", "rounds": 2, "epochs": 1}
-    found = coordinate(Wire(digits_sites(tmp_path, 2, rows=300)), settings(tmp_path, 2, **training))
+    found = run_coordinator(Wire(digits_sites(tmp_path, 2, rows=300)), settings(tmp_path, 2, **training))
     study = fedul.load("digits", clients=2, rows=300)
     assert_same(found, fedul.train(study, **training, engine_mode="loop", workers=1))
 
@@ -57,52 +59,52 @@ def test_batch_norm_stays_at_its_site_as_it_does_in_process(tmp_path: Path) -> N
     ("method", "options"), [("fedul-refined", {"earliest": 1, "latest": 2}), ("fedllp", {}), ("fedpl", {})]
 )
 def test_every_method_runs_at_sites(tmp_path: Path, method: str, options: dict[str, Any]) -> None:
-    told = {"method-option": [f"{name}={value}" for name, value in options.items()]} if options else {}
-    found = coordinate(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, method=method, **told))
+    changed = {"method-option": [f"{name}={value}" for name, value in options.items()]} if options else {}
+    found = run_coordinator(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, method=method, **changed))
     study = fedul.load("digits", clients=3)
     assert_same(found, fedul.train(study, rounds=3, method=method, method_option=options, engine_mode="loop"))
 
 
-def test_a_run_whose_coordinator_was_lost_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+def test_a_run_whose_coordinator_was_lost_resumes_to_the_same_result(tmp_path: Path) -> None:
     class Lost(Exception):
         pass
 
     class Losing(Wire):
-        def asked(self, kind: str, *others: Any) -> Any:
-            found = super().asked(kind, *others)
-            if kind == "train" and sum(1 for _, what in self.asked_for if what == "train") == 3 * 3:
-                raise Lost  # round three is trained at the sites, and nobody knows of it
+        def request(self, kind: str, *others: Any) -> Any:
+            found = super().request(kind, *others)
+            if kind == "train" and sum(1 for _, what in self.requests if what == "train") == 3 * 3:
+                raise Lost  # the sites have trained round three; the coordinator does not know
             return found
 
     sites = digits_sites(tmp_path, 3)
     with pytest.raises(Lost):
-        coordinate(Losing(sites), settings(tmp_path, 3, algorithm="scaffold"))
-    assert len(RunFolder(tmp_path / "run").history()) == 1  # round two was not judged yet
-    found = coordinate(Wire(sites), settings(tmp_path, 3, algorithm="scaffold", resume=True))
+        run_coordinator(Losing(sites), settings(tmp_path, 3, algorithm="scaffold"))
+    assert len(RunFolder(tmp_path / "run").history()) == 1  # round two was not evaluated yet
+    found = run_coordinator(Wire(sites), settings(tmp_path, 3, algorithm="scaffold", resume=True))
     assert_same(found, fedul.train(fedul.load("digits", clients=3), rounds=3, algorithm="scaffold"))
 
 
-def test_a_round_is_judged_by_those_that_train_the_next(tmp_path: Path) -> None:
+def test_a_round_is_evaluated_by_the_sites_that_train_the_next(tmp_path: Path) -> None:
     wire = Wire(digits_sites(tmp_path, 2))
-    coordinate(wire, settings(tmp_path, 2))
-    assert [kind for node, kind in wire.asked_for if node == 1] == [
-        "hello", "join", "train", "train", "train", "judge", "evaluate",
+    run_coordinator(wire, settings(tmp_path, 2))
+    assert wire.kinds(1) == [
+        "hello", "join", "train", "train", "train", "evaluate_held_out", "evaluate_locally",
     ]  # fmt: skip
 
 
-def test_what_is_sent_to_judge_the_last_round_is_counted(tmp_path: Path) -> None:
+def test_the_traffic_of_the_last_evaluation_is_counted(tmp_path: Path) -> None:
     wire = Wire(digits_sites(tmp_path, 2))
-    found = coordinate(wire, settings(tmp_path, 2, rounds=2))
+    found = run_coordinator(wire, settings(tmp_path, 2, rounds=2))
     model = 4 * len(weights(found))
-    # Sites get the weights; then those of the next round, beside those to judge; then the last ones to judge.
-    assert [line["bytes_sent"] for line in found.history] == [2 * model, 2 * (2 + 1) * model]
+    # Sites get the weights; then those of the next round and those to evaluate; then the last ones to evaluate.
+    assert [line.bytes_sent for line in found.history] == [2 * model, 2 * (2 + 1) * model]
 
 
-def test_the_page_of_a_run_says_what_sites_do_not_tell(tmp_path: Path) -> None:
-    coordinate(Wire(digits_sites(tmp_path, 2)), settings(tmp_path, 2, rounds=1))
+def test_the_report_says_what_sites_do_not_disclose(tmp_path: Path) -> None:
+    run_coordinator(Wire(digits_sites(tmp_path, 2)), settings(tmp_path, 2, rounds=1))
     assert "Not known: only the accuracy as a whole was estimated." in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_a_run_needs_as_many_sites_as_it_was_told(tmp_path: Path) -> None:
-    with pytest.raises(WorldError, match=r"2 of 3 sites came within 0.1 s \(client-1, client-2\)"):
-        coordinate(Wire(digits_sites(tmp_path, 2)), settings(tmp_path, 3, **{"start-seconds": 0.1}))
+def test_a_run_waits_for_the_configured_number_of_sites(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailure, match=r"2 of 3 sites connected within 0.1 s \(client-1, client-2\)"):
+        run_coordinator(Wire(digits_sites(tmp_path, 2)), settings(tmp_path, 3, **{"start-seconds": 0.1}))

@@ -1,18 +1,18 @@
-"""Sites without Flower between: letters are packed, opened and answered as they are there, in this process."""
+"""Sites without Flower in between: messages are serialized, read and answered as they are there, in this process."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from fedul.engines.flower.answering import reply
-from fedul.engines.flower.envelope import received
-from fedul.engines.flower.letters import Letter, packed, unsealed
-from fedul.engines.flower.post import Answer, Post, Silence
+from fedul.engines.flower.protocol.message import Message, WireMessage
+from fedul.engines.flower.server.transport import NoReply, Reply, Transport
+from fedul.engines.flower.site.handlers import reply_to
 
-Fault = Callable[[str, Letter, Letter], Letter | None]
-"""From the kind of a question, the question and the right answer to what is sent instead; None for silence."""
+Fault = Callable[[str, Message, Message], Message | None]
+"""From the kind of a request, the request and the right reply to what is sent instead; None for no reply."""
 
 DIGITS = """\
 name = "{name}"
@@ -25,35 +25,52 @@ rows = {rows}
 """
 
 
-class Wire(Post):
-    """A post whose sites are here, each with its settings file; some may fail."""
+class Wire(Transport):
+    """A transport whose sites are in this process, each with its settings file; some may fail."""
 
     def __init__(self, settings: Mapping[int, Path], faults: Mapping[int, Fault] | None = None) -> None:
         self.settings, self.faults = dict(settings), dict(faults or {})
-        self.most_bytes, self.sent, self.received = 2**26, 0, 0
-        self.asked_for: list[tuple[int, str]] = []
+        self.max_bytes, self.bytes_sent, self.bytes_received = 2**26, 0, 0
+        self.requests: list[tuple[int, str]] = []
 
     def nodes(self) -> set[int]:
         return set(self.settings)
 
-    def wait_while(self, nodes: set[int], seconds: float) -> None:
+    def wait_for_change(self, nodes: set[int], seconds: float) -> None:
         time.sleep(0.02)
 
-    def asked(self, kind: str, letters: Mapping[int, Letter], seconds: float) -> dict[int, Answer]:
-        return {node: self._asked(kind, node, letter) for node, letter in letters.items()}
+    def request(self, kind: str, messages: Mapping[int, Message], seconds: float) -> dict[int, Reply]:
+        return {node: self.request_one(kind, node, message) for node, message in messages.items()}
 
-    def _asked(self, kind: str, node: int, letter: Letter) -> Answer:
-        self.asked_for.append((node, kind))
-        self.sent += sum(t.nbytes for t in letter.tensors.values())
-        answer: Letter | None = unsealed(reply(kind, str(self.settings[node]), received(packed(letter))))
-        assert answer is not None
-        if node in self.faults and "problem" not in answer.notes:
-            answer = self.faults[node](kind, letter, answer)
-        return Silence("no answer within 1 s") if answer is None else self._opened(packed(answer))
+    def request_one(self, kind: str, node: int, message: Message) -> Reply:
+        self.requests.append((node, kind))
+        self.bytes_sent += message.tensor_bytes
+        received = WireMessage.from_record(message.serialize().to_record())
+        reply: Message | None = Message.deserialize(reply_to(kind, str(self.settings[node]), received))
+        assert reply is not None
+        if node in self.faults and "error" not in reply.document:
+            reply = self.faults[node](kind, message, reply)
+        return NoReply("no reply within 1 s") if reply is None else self._read(reply.serialize().to_record())
+
+    def kinds(self, node: int) -> list[str]:
+        """The kinds of the requests that a node received, in order."""
+        return [kind for each, kind in self.requests if each == node]
+
+
+class ChangingWire(Wire):
+    """A wire that calls a function with the kind and the messages of every request before it is sent."""
+
+    def __init__(self, settings: Mapping[int, Path], change: Callable[[str, Mapping[int, Message]], Any]) -> None:
+        super().__init__(settings)
+        self.change = change
+
+    def request(self, kind: str, messages: Mapping[int, Message], seconds: float) -> dict[int, Reply]:
+        self.change(kind, messages)
+        return super().request(kind, messages, seconds)
 
 
 def digits_sites(folder: Path, clients: int, rows: int = 0) -> dict[int, Path]:
-    """Settings of sites that have the digits between them, by node."""
+    """Settings of sites that share the digits, by node."""
     made = {}
     for number in range(1, clients + 1):
         file = folder / f"client-{number}" / "site.toml"

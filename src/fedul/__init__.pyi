@@ -1,0 +1,27 @@
+__version__: str
+from fedul._utils.settings import option as option
+from fedul.algorithms.base import Algorithm as Algorithm
+from fedul.classifier import Classifier as Classifier
+from fedul.config import BenchmarkDataConfig as BenchmarkDataConfig
+from fedul.config import FileDataConfig as FileDataConfig
+from fedul.config import TrainConfig as TrainConfig
+from fedul.core import Federation as Federation
+from fedul.core import Study as Study
+from fedul.core import Transition as Transition
+from fedul.core import Truth as Truth
+from fedul.core import UnlabeledSets as UnlabeledSets
+from fedul.data.load import load as load
+from fedul.errors import FedulError as FedulError
+from fedul.errors import InputError as InputError
+from fedul.evaluation.check import check as check
+from fedul.evaluation.check_result import CheckResult as CheckResult
+from fedul.evaluation.document import Evaluation as Evaluation
+from fedul.evaluation.evaluate import evaluate as evaluate
+from fedul.experiments.compare import compare as compare
+from fedul.exporting.export import export as export
+from fedul.methods.base import Method as Method
+from fedul.reporting.report import report as report
+from fedul.sklearn import FedULClassifier as FedULClassifier
+from fedul.training import Callback as Callback
+from fedul.training import Run as Run
+from fedul.training.train import train as train

@@ -1,0 +1,59 @@
+"""Devices, cores and threads of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fedul.errors import InputError
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return a device by name; "auto" is a GPU if there is one. InputError if it does not work."""
+    try:
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+        torch.ones(1, device=device).item()  # fails here if the device cannot compute
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise InputError(f"device: '{name}' is not available; use auto or cpu.") from None
+    return device
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe_machine() -> str:
+    """Return a description of this machine: processor, cores, memory, GPU and torch version."""
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    memory = ""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        memory = f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GB"
+    graphics = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ", no GPU"
+    count = available_cores()
+    return f"{name}, {count} core{'s' if count > 1 else ''}{memory}{graphics}; torch {torch.__version__}"
+
+
+def default_threads(module: nn.Module) -> int:
+    """Return one thread for small networks, where more would mostly wait, and all cores otherwise."""
+    return 1 if sum(p.numel() for p in module.parameters()) < 500_000 else available_cores()
+
+
+@contextlib.contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Context in which torch uses this many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

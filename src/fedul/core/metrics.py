@@ -1,0 +1,62 @@
+"""Metrics of a round: one line of `metrics.jsonl`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedul._utils.documents import Document
+
+
+@dataclass(frozen=True)
+class RoundMetrics(Document):
+    """Metrics of one round.
+
+    Parameters
+    ----------
+    round : int
+        Number of the round, from 1.
+    loss : float
+        Mean training loss over the rows of the participating clients.
+    clients : int
+        Clients whose update was aggregated.
+    seconds : float
+        Wall-clock time of the round.
+    directive : mapping of str to float
+        What all clients received from the method in this round (`Method.directive`).
+    held_out_loss : float or None
+        Mean -log Q over held-out rows at the best temperature; None if no rows are held out.
+    comparable_loss : float or None
+        The held-out loss made comparable with the best round, where not all sites evaluated both; else None.
+    temperature : float
+        Temperature that calibrates the probabilities of this round.
+    held_out_error, test_error : float or None
+        Error with respect to true labels, where they exist and are asked for.
+    evaluated_by : tuple of str
+        Sites that evaluated the round, if not all of them did.
+    site_errors : mapping of str to str
+        Sites that failed in this round, with the reason.
+    bytes_sent, bytes_received : int or None
+        Traffic between coordinator and sites; None in process.
+    """
+
+    round: int
+    loss: float
+    clients: int
+    seconds: float = 0.0
+    directive: Mapping[str, float] = field(default_factory=dict)
+    held_out_loss: float | None = None
+    comparable_loss: float | None = None
+    temperature: float = 1.0
+    held_out_error: float | None = None
+    test_error: float | None = None
+    evaluated_by: tuple[str, ...] = ()
+    site_errors: Mapping[str, str] = field(default_factory=dict)
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-serializable values; what is not known or empty is left out, except the held-out loss."""
+        values = super().to_dict()
+        return {k: v for k, v in values.items() if k == "held_out_loss" or v not in (None, [], {})}

@@ -1,0 +1,134 @@
+"""A client's update and its declaration: names, shapes and types of the tensors that may leave a client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+Weights = dict[str, Tensor]
+"""Parameters and buffers by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """What a client sends back after its local steps. Valid until the next update is requested.
+
+    Parameters
+    ----------
+    client : str
+        Name of the client.
+    delta : dict of str to Tensor
+        Local minus global parameters.
+    rows : int
+        Rows that the client trained on.
+    steps : float
+        Effective number of plain gradient steps (larger than the steps taken, with momentum).
+    loss : float
+        Mean local loss.
+    buffers : dict of str to Tensor
+        Change of the buffers that changed, in floating point.
+    message : dict of str to Tensor
+        Further tensors of the algorithm, as declared by `Algorithm.message_spec`.
+    """
+
+    client: str
+    delta: Weights
+    rows: int
+    steps: float
+    loss: float
+    buffers: Weights = field(default_factory=dict)
+    message: Weights = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape and dtype of a tensor that is sent.
+
+    Examples
+    --------
+    >>> TensorSpec.of(torch.zeros(2, 3)).problem(torch.zeros(3, 2))
+    'has shape (3, 2), not (2, 3)'
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor, dtype: torch.dtype | None = None) -> TensorSpec:
+        """Return the spec of a tensor, optionally with another dtype."""
+        return cls(tuple(tensor.shape), dtype or tensor.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
+
+    def problem(self, tensor: Tensor) -> str:
+        """Return what is wrong with a tensor; empty if nothing is."""
+        if tuple(tensor.shape) != self.shape:
+            return f"has shape {tuple(tensor.shape)}, not {self.shape}"
+        if tensor.dtype != self.dtype:
+            return f"holds {_dtype_name(tensor.dtype)}, not {_dtype_name(self.dtype)}"
+        return ""
+
+
+TensorSpecs = Mapping[str, TensorSpec]
+
+
+@dataclass(frozen=True)
+class UpdateSpec:
+    """Declaration of an update: every tensor that it may hold, by name.
+
+    All tensors of `delta` and `message` must be present. A buffer may be absent, which means that it did not change.
+    """
+
+    delta: TensorSpecs
+    buffers: TensorSpecs = field(default_factory=dict)
+    message: TensorSpecs = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, weights: Weights, parameters: Iterable[str], message: TensorSpecs | None = None) -> UpdateSpec:
+        """Return the declaration for a model, given the names of its parameters; its other tensors are buffers.
+
+        Changes of integer buffers are sent as float64.
+        """
+        names = set(parameters)
+        delta = {name: TensorSpec.of(tensor) for name, tensor in weights.items() if name in names}
+        buffers = {
+            name: TensorSpec.of(tensor, None if tensor.is_floating_point() else torch.float64)
+            for name, tensor in weights.items()
+            if name not in names
+        }
+        return cls(delta, buffers, message or {})
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes of an update that holds everything."""
+        return sum(spec.nbytes for group in (self.delta, self.buffers, self.message) for spec in group.values())
+
+    def problem(self, update: Update) -> str:
+        """Return in what an update differs from its declaration; empty if it does not."""
+        for label, sent, declared in (
+            ("parameter", update.delta, self.delta),
+            ("buffer", update.buffers, self.buffers),
+            ("message tensor", update.message, self.message),
+        ):
+            for name, tensor in sent.items():
+                if name not in declared:
+                    return f"'{name[:80]}' is not a declared {label}"
+                if problem := declared[name].problem(tensor):
+                    return f"'{name}' {problem}"
+        for label, missing in (
+            ("parameter", self.delta.keys() - update.delta.keys()),
+            ("message tensor", self.message.keys() - update.message.keys()),
+        ):
+            if missing:
+                return f"the {label} '{min(missing)}' is missing"
+        return ""
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,208 @@
+"""Assignment of rows to clients, sets and class priors; errors name what does not match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from fedul.core import Index, Labels, Matrix, Schema
+from fedul.data.files.priors_table import PriorsTable, StatedPriors
+from fedul.data.files.schema.column_stats import as_words
+from fedul.data.files.signature import DataSignature
+from fedul.errors import InputError
+
+SINGLE_CLIENT = "data"
+"""Name of the only client, where none is named."""
+
+
+@dataclass(frozen=True, eq=False)
+class NamedCodes:
+    """One name per row, as numbers; -1 where there is none."""
+
+    names: tuple[str, ...]
+    codes: Index  # (n,)
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> NamedCodes:
+        """Return the words of all rows as codes, in the order in which they first occur."""
+        known = {word: number for number, word in enumerate(dict.fromkeys(words))}
+        return cls(tuple(known), np.array([known[word] for word in words], dtype=np.int64))
+
+
+class Collection(Protocol):
+    """Rows before they are assigned to clients: tables, image files or arrays."""
+
+    source: str  # how messages name the rows
+    clients: NamedCodes
+    sets: NamedCodes
+    labels: NamedCodes | None
+
+    def describe_row(self, number: int) -> str:
+        """Return where a row is, for messages."""
+
+    def signature(self, train: NDArray[np.bool_]) -> DataSignature:
+        """Return the signature of the rows, from the training rows (a mask)."""
+
+    def encode(self, schema: Schema | None) -> torch.Tensor:
+        """Return all rows as network inputs."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClientRows:
+    """Rows of one client.
+
+    Parameters
+    ----------
+    name : str
+        Name of the client.
+    rows : ndarray of shape (n,)
+        Its rows in the collection.
+    numbers : ndarray of shape (n,)
+        Set of each row.
+    priors : ndarray of shape (M, K)
+        Class priors of the sets.
+    set_names : tuple of str
+        Names of the sets.
+    cases : ndarray of shape (M,)
+        Number of counted cases that the priors are as certain as; infinity means exact.
+    labelled_sets : tuple of int
+        Sets of rows whose label is known; their priors are one-hot.
+    """
+
+    name: str
+    rows: Index
+    numbers: Index
+    priors: Matrix
+    set_names: tuple[str, ...]
+    cases: Matrix
+    labelled_sets: tuple[int, ...] = ()
+
+
+def assign_to_clients(collection: Collection, table: PriorsTable) -> list[ClientRows]:
+    """Return the clients, with every row in its set; labelled rows are in sets of one class."""
+    clients, sets = collection.clients, collection.sets
+    labels = np.full(len(clients.codes), -1)
+    if collection.labels is not None:
+        labels = class_codes(collection.labels, table.classes, "label-column", collection)
+    for codes, what in ((clients.codes, "client"), (np.where(labels < 0, sets.codes, 0), "set")):
+        if (nowhere := np.flatnonzero(codes < 0)).size:
+            raise InputError(f"{collection.describe_row(int(nowhere[0]))}: names no {what}; fill it, or drop the row.")
+    table = _with_names_of_rows(table, collection)
+    _check_priors_have_rows(collection, table)
+    order = np.argsort(clients.codes, kind="stable")
+    ends = np.cumsum(np.bincount(clients.codes, minlength=len(clients.names)))
+    parts = zip(clients.names, np.split(order, ends[:-1]), strict=True)
+    return [_client_rows(name, rows, sets, labels, table) for name, rows in parts if len(rows)]
+
+
+def _with_names_of_rows(table: PriorsTable, collection: Collection) -> PriorsTable:
+    """Return the priors under the names that rows have: those of a table are read as words, so '01' is '1'."""
+
+    def matched(name: str, known: tuple[str, ...]) -> str:
+        return name if name in ("", *known) else as_words(pa.array([name]))[0].as_py() or name
+
+    clients, sets = collection.clients.names, collection.sets.names
+    renamed = {
+        matched(client, clients): {matched(name, sets): stated for name, stated in priors.items()}
+        for client, priors in table.clients.items()
+    }
+    return replace(table, clients=renamed)
+
+
+def _check_priors_have_rows(collection: Collection, table: PriorsTable) -> None:
+    """Raise an InputError for priors of a client or set without rows: one of the two tables is wrong."""
+    clients, sets = collection.clients, collection.sets
+    for name, stated in table.clients.items():
+        if name and name not in clients.names:
+            raise InputError(
+                f"{table.source}: has priors for client '{name}', of which {collection.source} has no rows; its "
+                f"clients are {', '.join(clients.names[:8])}."
+            )
+        codes = sets.codes[clients.codes == clients.names.index(name)] if name else sets.codes
+        here = {sets.names[code] for code in np.unique(codes[codes >= 0])}
+        for lost in (each for each in stated if each not in here):
+            whose = f" of client '{name}'" if name else ""
+            raise InputError(
+                f"{table.source}: has priors for set '{lost}'{whose}, of which {collection.source} has no rows; drop "
+                "the line, or add rows."
+            )
+
+
+def _client_rows(name: str, rows: Index, sets: NamedCodes, labels: Labels, table: PriorsTable) -> ClientRows:
+    codes, labelled = sets.codes[rows], labels[rows]
+    stated = _stated_priors(name, {sets.names[code] for code in np.unique(codes[labelled < 0])}, table)
+    number_of = np.full(len(sets.names) + 1, -1)  # the last is for rows without a set
+    priors: list[Matrix] = []
+    cases: list[float] = []
+    for set_name, own in stated.items():
+        code = sets.names.index(set_name)
+        inside = codes == code
+        count = int(inside.sum())
+        number_of[code] = len(priors)
+        priors.append(_without_labelled(_unrounded(own, count), labelled[inside]))
+        cases.append(np.inf if own.cases == count else own.cases)  # counts of exactly these rows are exact
+    numbers, names = np.where(labelled < 0, number_of[codes], -1), list(stated)
+    for k in np.unique(labelled[labelled >= 0]):
+        numbers[labelled == k] = len(names)
+        names.append(_unused_name(f"labelled {table.classes[k]}", names))
+        priors.append(np.eye(len(table.classes))[k])
+        cases.append(np.inf)
+    labelled_sets = tuple(range(len(stated), len(names)))
+    return ClientRows(name, rows, numbers, np.stack(priors), tuple(names), np.array(cases), labelled_sets)
+
+
+def _stated_priors(client: str, needed: set[str], table: PriorsTable) -> Mapping[str, StatedPriors]:
+    """Return the priors of the sets in which a client has unlabelled rows, in the order of the table."""
+    stated = table.priors_of(client)
+    if needed and not stated:
+        raise InputError(f"{table.source}: has no priors for client '{client}'; add a line for each of its sets.")
+    for lost in sorted(needed - stated.keys()):
+        raise InputError(
+            f"{table.source}: has no priors for set '{lost}' of client '{client}'; add a line for it, or drop its rows."
+        )
+    return {name: own for name, own in stated.items() if name in needed}
+
+
+def _unused_name(name: str, taken: Sequence[str]) -> str:
+    return name if name not in taken else _unused_name(f"{name}*", taken)
+
+
+def _unrounded(own: StatedPriors, rows: int) -> Matrix:
+    """Return shares that are rounded class shares of these rows as the exact ones.
+
+    This is done only if the rounding is far finer than one row: otherwise any shares would look like counts.
+    """
+    counts = (own.shares * rows).round()
+    near = np.abs(own.shares - counts / rows).max() <= own.rounding
+    return counts / rows if own.rounding * rows <= 0.1 and near and counts.sum() == rows else own.shares
+
+
+def _without_labelled(priors: Matrix, labels: Labels) -> Matrix:
+    """Return the priors of a set without its labelled rows (-1: not labelled).
+
+    Shares of exactly these rows change when rows are removed; those of a population do not.
+    """
+    counts = priors * len(labels)
+    if not (labels >= 0).any() or np.abs(counts - counts.round()).max() > 1e-6 * len(labels):
+        return priors
+    left = np.maximum(counts - np.bincount(labels[labels >= 0], minlength=len(priors)), 0)
+    return left / left.sum() if left.sum() > 0 else priors
+
+
+def class_codes(words: NamedCodes, classes: tuple[str, ...], option: str, collection: Collection) -> Labels:
+    """Return class names as class numbers; -1 where there is none."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    codes = np.array([*(numbers.get(word, -2) for word in words.names), -1], dtype=np.int64)[words.codes]
+    if (unknown := np.flatnonzero(codes == -2)).size:
+        row = int(unknown[0])
+        raise InputError(
+            f"{collection.describe_row(row)}: '{words.names[words.codes[row]][:40]}' of {option} is none of the "
+            f"classes {', '.join(classes[:12])}; correct it or leave it empty."
+        )
+    return codes

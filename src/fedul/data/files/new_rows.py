@@ -1,0 +1,98 @@
+"""Rows to classify, read block by block and encoded as in training: tables, images or arrays."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul.core import Schema
+from fedul.data.files.array_file import read_array_file
+from fedul.data.files.image_collection import image_files, read_image
+from fedul.data.files.memory_table import as_table, is_dataframe
+from fedul.data.files.schema import ImageSchema
+from fedul.data.files.schema.table import Number, TableSchema
+from fedul.data.files.tables import open_tables
+from fedul.data.files.thousands import check_thousands_points
+from fedul.errors import InputError
+
+IMAGES_PER_BLOCK = 1024
+
+
+class RowReader:
+    """Iterator over blocks of encoded rows.
+
+    Parameters
+    ----------
+    source : str, Path or DataFrame
+        A table file, a folder or pattern of tables, an image or a folder of images, an array file, or a DataFrame.
+    schema : Schema or None
+        How rows were encoded in training; None where they were arrays.
+
+    Attributes
+    ----------
+    unseen : Counter of str
+        By column, the number of values that did not occur in training. Filled while iterating.
+    """
+
+    def __init__(self, source: Any, schema: Schema | None) -> None:
+        self._table = as_table(source, "rows") if is_dataframe(source) else None
+        self._path = Path("rows" if self._table else source).expanduser()
+        self._schema = schema
+        self.unseen: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        if isinstance(self._schema, TableSchema):
+            yield from self._table_blocks(self._schema)
+        elif self._table is not None:
+            raise InputError("rows: this classifier was not trained on a table; give arrays, or images as files.")
+        elif not self._path.exists():
+            raise InputError(f"{self._path}: there is no such file.")
+        elif isinstance(self._schema, ImageSchema) and self._files:
+            for first in range(0, len(self._files), IMAGES_PER_BLOCK):
+                files = self._files[first : first + IMAGES_PER_BLOCK]
+                yield np.stack([read_image(file, self._schema) for file in files])
+        else:
+            yield read_array_file(self._path)
+
+    def _table_blocks(self, schema: TableSchema) -> Iterator[NDArray[Any]]:
+        tables = open_tables(self._table or str(self._path))
+        for table in tables:
+            check_thousands_points(table, [column.name for column in schema.columns if isinstance(column, Number)])
+        rows = 0
+        for table in tables:
+            done = 0
+            for block in table.blocks(schema.names):
+                inputs, unseen = schema.encode(block, table.source, first=done)
+                self.unseen.update(unseen)
+                done += len(inputs)
+                yield inputs
+            rows += done
+        if not rows:
+            raise InputError(f"{self._path}: holds no rows.")
+
+    @cached_property
+    def _files(self) -> list[Path]:
+        """The image files in the order of the rows; empty if rows are not images."""
+        if not isinstance(self._schema, ImageSchema) or self._path.suffix.lower() in (".npy", ".npz"):
+            return []
+        return image_files(self._path)
+
+    @property
+    def names(self) -> list[str]:
+        """The file of each row, relative to the folder that was given; empty if rows are not images."""
+        if not self._path.is_dir():
+            return [_safe_name(file.name) for file in self._files]
+        return [_safe_name(str(file.relative_to(self._path))) for file in self._files]
+
+
+def _safe_name(name: str) -> str:
+    """Return a path as text that a spreadsheet does not take for a formula; it names the same file."""
+    text = os.fsencode(name).decode("utf-8", "replace")
+    return f"./{text}" if text[0] in "=+-@\t\r" else text

@@ -1,0 +1,92 @@
+"""The interface of engines: an engine runs clients and yields their updates, which the algorithm aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fedul.core import Update, Weights
+from fedul.engines.held_out import HeldOutSums
+
+
+@dataclass(frozen=True, eq=False)
+class Broadcast:
+    """What the coordinator sends to every client at the start of a round.
+
+    Parameters
+    ----------
+    round : int
+        Number of the round, from 1.
+    weights : dict of str to Tensor
+        Global weights.
+    received : dict of str to Tensor
+        Further tensors of the algorithm (`Algorithm.broadcast`).
+    directive : mapping of str to float
+        Values of the method for all clients (`Method.directive`).
+    evaluate : dict of str to Tensor
+        Weights that clients also evaluate on their held-out rows; empty for none.
+    """
+
+    round: int
+    weights: Weights
+    received: Weights = field(default_factory=dict)
+    directive: Mapping[str, float] = field(default_factory=dict)
+    evaluate: Weights = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EngineMetrics:
+    """Metrics of an engine since they were last collected.
+
+    Parameters
+    ----------
+    site_errors : mapping of str to str
+        Sites that failed, with the reason.
+    evaluated_by : tuple of str
+        Sites that evaluated the last round, if not all of them did.
+    bytes_sent, bytes_received : int or None
+        Traffic; None if the engine sends no messages.
+    """
+
+    site_errors: Mapping[str, str] = field(default_factory=dict)
+    evaluated_by: tuple[str, ...] = ()
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+
+    def __add__(self, later: EngineMetrics) -> EngineMetrics:
+        return EngineMetrics(
+            {**self.site_errors, **later.site_errors},
+            later.evaluated_by or self.evaluated_by,
+            _sum(self.bytes_sent, later.bytes_sent),
+            _sum(self.bytes_received, later.bytes_received),
+        )
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first + (second or 0)
+
+
+class Engine(Protocol):
+    """Runs clients: in this process, or at remote sites."""
+
+    @property
+    def piggybacks_evaluation(self) -> bool:
+        """Whether a round is evaluated by the clients that train the next one, because messages are expensive."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Clients that can take part in the next round, in a fixed order."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Warnings about how the clients will run."""
+
+    def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
+        """Yield the updates of these clients, in this order, all from the same weights."""
+
+    def evaluate_held_out(self, weights: Weights) -> Mapping[str, HeldOutSums]:
+        """Return held-out sums by evaluator, in a fixed order; an engine may evaluate several clients as one."""
+
+    def collect_metrics(self) -> EngineMetrics:
+        """Return engine metrics since the last call."""

@@ -1,0 +1,1 @@
+"""Setting up a federation: app folder, keys, and a federation on loopback."""

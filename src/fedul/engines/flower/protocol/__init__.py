@@ -1,0 +1,1 @@
+"""Messages between coordinator and sites, and what they agree on."""

@@ -1,0 +1,135 @@
+"""Documents of requests and replies, one class each; `Message.read` validates what the other side sent.
+
+The reply to "evaluate_held_out" is `HeldOutSums`. docs/security.md lists what each reply discloses: rows, class priors
+and paths are in none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedul._utils.documents import register_reader
+from fedul.config import TrainConfig
+from fedul.data.files.signature import DataSignature
+from fedul.engines.flower.protocol.run_spec import RunSpec
+from fedul.engines.held_out import HeldOutSums
+
+register_reader(DataSignature, DataSignature.from_dict)
+register_reader(RunSpec, RunSpec.from_dict)
+
+
+@dataclass(frozen=True)
+class HelloRequest:
+    """Request for the name of a site and the form of its data."""
+
+    classes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HelloReply:
+    """Name of a site and form of its data."""
+
+    name: str
+    signature: DataSignature
+
+
+@dataclass(frozen=True, eq=False)
+class RunRequest:
+    """Request to join a run, or to evaluate the weights of a round on held-out rows.
+
+    Parameters
+    ----------
+    run : str
+        Identifier of the run, under which a site stores what belongs to it.
+    spec : RunSpec
+        What all sites share.
+    training : TrainConfig
+        How to train.
+    """
+
+    run: str
+    spec: RunSpec
+    training: TrainConfig
+
+
+@dataclass(frozen=True)
+class JoinReply:
+    """Size of the data that a site takes part with.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of the method's task.
+    held_out_rows, sets : int
+        Held-out rows and unlabeled sets.
+    labelled_rows : int
+        Rows whose class the site knows and trains on.
+    identifies_classes : bool
+        Whether the priors of this site alone tell all classes apart.
+    """
+
+    rows: int
+    held_out_rows: int
+    sets: int
+    labelled_rows: int
+    identifies_classes: bool
+
+
+@dataclass(frozen=True, eq=False)
+class TrainRequest(RunRequest):
+    """Request for an update.
+
+    Parameters
+    ----------
+    round : int
+        Number of the round, from 1.
+    directive : mapping of str to float
+        What the method tells all clients (`Method.directive`).
+    accepted : int
+        Round of the last update of this site that was accepted; 0 for none.
+    checkpointed : int
+        Round to which a resumed run may go back.
+    """
+
+    round: int
+    directive: Mapping[str, float]
+    accepted: int
+    checkpointed: int
+
+
+@dataclass(frozen=True)
+class TrainReply:
+    """Numbers of an update, and the held-out sums of the round before if they were requested."""
+
+    rows: int
+    steps: float
+    loss: float
+    held_out: HeldOutSums | None
+
+
+@dataclass(frozen=True, eq=False)
+class LocalEvaluationRequest(RunRequest):
+    """Request for an accuracy estimate of the delivered classifier, which has this temperature."""
+
+    temperature: float
+
+
+@dataclass(frozen=True)
+class LocalEvaluation:
+    """Accuracy of the classifier as one site estimates it from its priors, rounded to three decimals.
+
+    Parameters
+    ----------
+    rows : int
+        Held-out rows; 0 if the site has too little data for an estimate.
+    accuracy, standard_error : float
+        The estimate.
+    p_value : float or None
+        Of the test whether the site's sets fit the classes; None if it could not be tested.
+    """
+
+    rows: int
+    accuracy: float = 0.0
+    standard_error: float = 0.0
+    p_value: float | None = None

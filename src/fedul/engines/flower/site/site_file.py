@@ -1,0 +1,54 @@
+"""The settings file of a site, `site.toml`: the site's own limits, and its rows and priors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedul._utils.settings import build_config, read_toml, refuse_unknown
+from fedul.config import SiteConfig, is_valid_site_name
+from fedul.errors import EnvironmentFailure, InputError
+
+
+def read_site_file(path: str) -> tuple[SiteConfig, dict[str, Any]]:
+    """Return a site's settings and its [data] options; a relative state folder is resolved beside the file."""
+    file = Path(path).expanduser()
+    stored = read_toml(str(file))
+    options = stored.pop("data", None)
+    if not isinstance(options, dict):
+        raise InputError(f"{file}: needs a part [data] with the options of 'fedul train' that name rows and priors.")
+    try:
+        refuse_unknown("setting", stored, SiteConfig)
+        config = build_config(SiteConfig, stored)
+    except InputError as problem:
+        raise InputError(f"{file}: {problem}") from None
+    return replace(config, state=str(resolve_beside(file, config.state))), options
+
+
+def site_name_in(path: str) -> str:
+    """Return the name of the site, even if everything else in the file is wrong; empty if it has none."""
+    stored: Mapping[str, Any] = {}
+    with suppress(InputError):
+        stored = read_toml(str(Path(path).expanduser()))
+    return stored["name"] if is_valid_site_name(stored.get("name")) else ""
+
+
+def private_folder(folder: Path) -> Path:
+    """Create a folder if needed; refuse one that others can write to, because its content is trusted."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    status = folder.stat()
+    if hasattr(os, "geteuid") and (status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022):
+        raise EnvironmentFailure(
+            f"{folder}: other accounts can write to it; choose another folder (state), or run chmod 700."
+        )
+    return folder
+
+
+def resolve_beside(file: Path, path: str) -> Path:
+    """Return a path that is relative to the folder of a file."""
+    resolved = Path(path).expanduser()
+    return resolved if resolved.is_absolute() else file.resolve().parent / resolved

@@ -1,0 +1,1 @@
+"""The simulation engine: all clients run in this process."""

@@ -1,0 +1,186 @@
+"""The tasks of several clients as one, for vectorized training.
+
+Rows are gathered for all clients together. Clients with fewer rows or sets are padded, and padded rows have no weight.
+Each client takes the steps of its plan; clients that have finished are left out.
+
+Dimensions: C clients, of which the first A are active; R rows of the largest client; P steps; W rows of the
+largest step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import chain, repeat
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from fedul.core import PREDICT_BATCH, compute_dtype
+from fedul.methods import augment as augmentation
+from fedul.methods.task import DrawStepTargets, Plan, Step, Targets, Task, gather_groups
+
+
+class ClientBatch:
+    """The tasks of several clients.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        One task per client.
+    """
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks = tasks
+        self.rows = [len(task) for task in tasks]
+        self.device = tasks[0].index.device
+        self._index = _pad([task.index for task in tasks])  # (C, R)
+        self._shares_inputs = all(task.inputs is tasks[0].inputs for task in tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @cached_property
+    def targets(self) -> Targets:
+        """The targets of all clients, (C, R, ?) per row, padded to the size of the largest client."""
+        every = [task.targets for task in self._tasks]
+        first, largest = every[0], max(self.rows)
+        rows = {name: _pad([one.rows[name] for one in every]) for name in first.rows}
+        sets = {
+            name: pad_sequence([one.sets[name] for one in every], True, first.padding.get(name, 0.0))
+            for name in first.sets
+        }
+        client = {name: torch.stack([one.client[name] for one in every]).unsqueeze(1) for name in first.client}
+        mask = torch.arange(largest, device=self.device) < torch.tensor(self.rows, device=self.device)[:, None]
+        return Targets(rows, sets, client, mask if min(self.rows) < largest else None, first.padding)
+
+    def inputs(self, positions: Tensor) -> Tensor:
+        """Return scaled inputs (P, A, W, ...) of the rows of the first A clients at positions (P, A, W)."""
+        rows, source = _take(self._index, positions), self._tasks[0].inputs
+        shape = (*rows.shape, *source.shape[1:])
+        if self._shares_inputs:
+            return self._tasks[0].scaling(source.index_select(0, rows.reshape(-1)).view(shape))
+        inputs = torch.empty(shape, dtype=compute_dtype(source), device=self.device)
+        for c in range(rows.shape[1]):
+            inputs[:, c] = self._tasks[c].scaling(self._tasks[c].inputs[rows[:, c]])
+        return inputs
+
+    @torch.no_grad()
+    def predict(self, module: nn.Module) -> Tensor:
+        """Return the logits (C, R, K) of all rows, with the same weights for all clients."""
+        largest = self._index.shape[1]
+        group = max(1, PREDICT_BATCH // largest)
+        positions = torch.arange(largest, device=self.device).expand(1, len(self), largest)
+        groups = []
+        for first in range(0, len(self), group):
+            part = ClientBatch(self._tasks[first : first + group])
+            rows = max(part.rows)
+            blocks = torch.split(positions[:, : len(part), :rows], PREDICT_BATCH, dim=2)
+            logits = [module(part.inputs(at).flatten(0, 2)).unflatten(0, at.shape[1:]) for at in blocks]
+            groups.append(nn.functional.pad(torch.cat(logits, 1), (0, 0, 0, largest - rows)))
+        return torch.cat(groups)
+
+    def steps(self, plans: Sequence[Sequence[Plan]], targets: Targets, augment: str) -> Iterator[Step]:
+        """Yield the steps of all epochs, each with the rows of the active clients.
+
+        Parameters
+        ----------
+        plans : sequence of sequence of Plan
+            For each client, the plan of each epoch. Clients must be sorted by their number of steps, the largest
+            first, so that the active clients come first.
+        targets : Targets
+            Targets of the round, (C, R, ?) per row.
+        augment : str
+            Augmentation of images.
+        """
+        schedule = _Schedule([sum((plan.sizes for plan in epochs), ()) for epochs in plans], self.device)
+        order = pad_sequence([torch.cat([plan.order for plan in epochs]) for epochs in plans], True)  # (C, E * R)
+        drawn = {
+            name: pad_sequence([torch.cat([plan.drawn[name] for plan in epochs]) for epochs in plans], True)
+            for name in plans[0][0].drawn
+        }
+        if augment != "none":
+            parameters = [torch.cat([plan.augmentations for plan in epochs]) for epochs in plans]
+            drawn["augment"] = pad_sequence(parameters, True)
+        draw_step = [task.draw_step for task in self._tasks if task.draw_step is not None]
+        generators = [chain.from_iterable(repeat(p.step_generator(), len(p)) for p in epochs) for epochs in plans]
+        row_values = self._tasks[0].inputs.shape[1:].numel() * len(self)
+        first = 0
+        for widths in gather_groups(schedule.widths, row_values):
+            at = schedule.positions(first, first + len(widths))  # (P, A, W)
+            rows = _take(order, at)
+            inputs = self.inputs(rows)
+            row_targets = {name: _take(values, rows) for name, values in targets.rows.items()}
+            row_targets |= {name: _take(values, row_targets["set"]) for name, values in targets.sets.items()}
+            row_targets |= {name: _take(values, at) for name, values in drawn.items()}
+            if augment != "none":
+                flat = augmentation.apply(augment, inputs.flatten(0, 2), row_targets.pop("augment").flatten(0, 2))
+                inputs = flat.view(inputs.shape)
+            for i, width in enumerate(widths):
+                active = schedule.active[first + i]
+                shared = targets.shared
+                if active < len(self):
+                    shared = {name: value[:active] for name, value in shared.items()}
+                part = {name: value[i, :active, :width] for name, value in row_targets.items()}
+                step_inputs = inputs[i, :active, :width]
+                if draw_step:
+                    part |= _draw_step_targets(draw_step, generators, step_inputs, schedule.sizes(first + i))
+                yield Step(step_inputs, part, shared, schedule.weight(first + i, inputs.dtype))
+            first += len(widths)
+
+
+class _Schedule:
+    """Rows of each client in each step: step t of client c has `_sizes[c, t]` rows, starting at `_starts[c, t]`."""
+
+    def __init__(self, sizes: Sequence[tuple[int, ...]], device: torch.device) -> None:
+        distinct = {each: torch.tensor(each) for each in set(sizes)}  # many clients have the same number of rows
+        self._sizes = pad_sequence([distinct[each] for each in sizes], batch_first=True).to(device)  # (C, T)
+        self._starts = self._sizes.cumsum(1) - self._sizes
+        self.widths = self._sizes.amax(0).tolist()
+        self.active = (self._sizes > 0).sum(0).tolist()
+        padded = (self._sizes > 0) & (self._sizes < self._sizes.amax(0))
+        self._unpadded = padded.any(0).logical_not().tolist()
+
+    def positions(self, first: int, last: int) -> Tensor:
+        """Return the positions (P, A, W), in the order of the plans, of the rows of these steps."""
+        sizes = self._sizes[: self.active[first], first:last].T.unsqueeze(-1)
+        starts = self._starts[: self.active[first], first:last].T.unsqueeze(-1)
+        within = torch.arange(max(self.widths[first:last]), device=sizes.device)
+        return starts + within.minimum((sizes - 1).clamp_min(0))
+
+    def sizes(self, t: int) -> list[int]:
+        """Return the number of rows of each active client in step t."""
+        sizes: list[int] = self._sizes[: self.active[t], t].tolist()
+        return sizes
+
+    def weight(self, t: int, precision: torch.dtype) -> Tensor | None:
+        """Return the weight (A, W) of each row in step t, 0 for padded rows; None if no row is padded."""
+        if self._unpadded[t]:
+            return None
+        sizes = self._sizes[: self.active[t], t].unsqueeze(-1)
+        mask = torch.arange(self.widths[t], device=sizes.device) < sizes
+        return mask.to(precision) / sizes
+
+
+def _draw_step_targets(
+    draw: Sequence[DrawStepTargets],
+    generators: Sequence[Iterator[torch.Generator]],
+    inputs: Tensor,
+    sizes: Sequence[int],
+) -> dict[str, Tensor]:
+    """Return random targets (A, W, ...) for inputs (A, W, ...), of which `sizes` rows of each client are not padded."""
+    drawn = [draw[c](inputs[c, :size], next(generators[c])) for c, size in enumerate(sizes)]
+    return {name: pad_sequence([one[name] for one in drawn], batch_first=True) for name in drawn[0]}
+
+
+def _pad(values: Sequence[Tensor]) -> Tensor:
+    """Pad the values of each client with zeros, which are valid positions: (C, R, ?)."""
+    return pad_sequence(list(values), batch_first=True)
+
+
+def _take(values: Tensor, positions: Tensor) -> Tensor:
+    """Return values (C, R, ?) at positions (P, A, W), separately for each client: (P, A, W, ?)."""
+    clients = torch.arange(positions.shape[1], device=positions.device).unsqueeze(-1) * values.shape[1]
+    taken = values.flatten(0, 1).index_select(0, (positions + clients).reshape(-1))
+    return taken.view(*positions.shape, *values.shape[2:])

@@ -1,0 +1,287 @@
+"""Local steps of clients: the same code for a single client, for vectorized clients and at a remote site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from fedul._utils import torch_private
+from fedul._utils.randomness import key_seed, torch_generator
+from fedul._utils.torch_private import Tensors
+from fedul.algorithms.base import Algorithm, Correction, TrainedClient, effective_steps
+from fedul.config import TrainConfig
+from fedul.core import Update, Weights
+from fedul.engines.base import Broadcast
+from fedul.engines.simulation.optimizers import active_part, add_l1, make_optimizer, match_layout
+from fedul.methods.base import Method
+from fedul.methods.task import Predict, Step, Task, predict_task, step_sizes
+from fedul.models.weights import weights_of
+
+ClientOutcome = tuple[Update, Weights]
+"""The update of a client and its new state."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClientJob:
+    """The work of one client in a round.
+
+    Parameters
+    ----------
+    client : str
+        Name of the client.
+    task : Task
+        Its rows and targets.
+    client_state : dict of str to Tensor
+        State after the last round in which it took part; empty at first.
+    """
+
+    client: str
+    task: Task
+    client_state: Weights
+
+
+class TrainableNetwork(Protocol):
+    """The trainable parameters of one client or of several, and their predictions.
+
+    Parameters
+    ----------
+    names : list of str
+        Names of the trainable parameters.
+    parameters : list of Tensor
+        The parameters, each (...), or (C, ...) for several clients.
+    """
+
+    names: list[str]
+    parameters: list[Tensor]
+
+    def at(self, step: Step) -> tuple[list[Tensor], Predict]:
+        """Return the parameters of the clients that take this step, as autograd leaves, and their predictions."""
+
+
+class SingleClient:
+    """A module as the network of one client."""
+
+    def __init__(self, module: nn.Module) -> None:
+        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.names, self._module = list(trainable), module
+        self.parameters: list[Tensor] = list(trainable.values())
+
+    def at(self, step: Step) -> tuple[list[Tensor], Predict]:
+        return self.parameters, self._module
+
+
+@dataclass(frozen=True, eq=False)
+class LocalResult:
+    """Result of local steps, besides the new weights.
+
+    Parameters
+    ----------
+    loss : Tensor
+        (C,) mean loss over the rows.
+    gradient_sum : list of Tensor
+        Sum over the steps of the uncorrected gradient; empty unless it was requested.
+    """
+
+    loss: Tensor
+    gradient_sum: list[Tensor]
+
+
+def run_local_steps(
+    network: TrainableNetwork,
+    steps: Iterable[Step],
+    method: Method,
+    config: TrainConfig,
+    correction: GradientCorrection,
+    *,
+    sum_gradients: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+) -> LocalResult:
+    """Run local steps, which change the parameters of the network in place.
+
+    Parameters
+    ----------
+    network : TrainableNetwork
+        One client or several.
+    steps : iterable of Step
+        The steps.
+    method, config
+        The loss, and the local optimizer.
+    correction : GradientCorrection
+        Term that the algorithm adds to gradients.
+    sum_gradients : bool, default=False
+        Whether the result holds the sum of the uncorrected gradients.
+    stopped : callable
+        Checked before every step.
+
+    Raises
+    ------
+    Cancelled
+        If `stopped` returns True.
+    """
+    optimizer = make_optimizer(config, network.parameters)
+    total = [torch.zeros_like(p) for p in network.parameters] if sum_gradients else []
+    losses: list[Tensor] = []
+    counts: list[Tensor | int] = []
+    for step in steps:
+        if stopped():
+            raise Cancelled
+        parameters, predict = network.at(step)
+        loss = method.loss(predict, step)
+        raw = torch.autograd.grad(loss.sum() if loss.dim() else loss, parameters, allow_unused=True)
+        with torch.no_grad():
+            gradients: Tensors = match_layout(raw, parameters)
+            if config.l1:
+                gradients = add_l1(gradients, parameters, config.l1)
+            if total:
+                torch_private.add_(active_part(total, parameters), gradients)
+            optimizer.step(parameters, correction.apply(parameters, gradients))
+        losses.append(loss.detach().reshape(-1))
+        counts.append(step.inputs.shape[loss.dim()] if step.weight is None else (step.weight > 0).sum(-1))
+    step_losses = pad_sequence(losses).double()  # (C, steps)
+    device = step_losses.device
+    step_rows = [torch.as_tensor(n, device=device).expand(len(one)) for n, one in zip(counts, losses, strict=True)]
+    rows = pad_sequence(step_rows).double()  # (C, steps)
+    return LocalResult((step_losses * rows).sum(1) / rows.sum(1), total)
+
+
+class Cancelled(Exception):
+    """Local steps were stopped, because their result is not needed any more."""
+
+
+class GradientCorrection:
+    """The term ``proximal * (w - start) + offset`` of an algorithm, for the parameters of a network.
+
+    Parameters
+    ----------
+    correction : Correction or None
+        What `Algorithm.correction` returned.
+    start : dict of str to Tensor
+        Weights before the local steps.
+    network : TrainableNetwork
+        The network.
+    """
+
+    def __init__(self, correction: Correction | None, start: Weights, network: TrainableNetwork) -> None:
+        correction = correction or Correction()
+        pairs = list(zip(network.names, network.parameters, strict=True))
+        self._proximal, self._start = correction.proximal, [start[name].expand_as(p) for name, p in pairs]
+        self._offset: list[Tensor] = []
+        if offset := correction.offset:
+            self._offset = [offset.get(name, torch.zeros_like(p)).expand_as(p) for name, p in pairs]
+
+    def apply(self, parameters: list[Tensor], gradients: Tensors) -> Tensors:
+        """Return the corrected gradients of the clients that take a step."""
+        # Not in place: autograd may return one tensor as the gradient of two parameters.
+        if self._proximal:
+            difference = torch_private.subtract(parameters, active_part(self._start, parameters))
+            gradients = torch_private.add(gradients, difference, alpha=self._proximal)
+        if self._offset:
+            gradients = torch_private.add(gradients, active_part(self._offset, parameters))
+        return gradients
+
+
+class LoopWorker:
+    """Trains clients one after another, with one module.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The network; its weights are overwritten.
+    method, algorithm, config
+        How clients train.
+    """
+
+    def __init__(self, module: nn.Module, method: Method, algorithm: Algorithm, config: TrainConfig) -> None:
+        self._module, self._method, self._algorithm, self._config = module, method, algorithm, config
+        self._network = SingleClient(module)
+        self._weights = weights_of(module)
+        self._parameter_names = [name for name, _ in module.named_parameters()]
+        # Layers that a user has put into eval mode, such as a frozen batch norm, stay in it.
+        self._eval_layers = [layer for layer in module.modules() if not layer.training] if module.training else []
+
+    def train(
+        self, jobs: Sequence[ClientJob], broadcast: Broadcast, stopped: Callable[[], bool]
+    ) -> list[ClientOutcome]:
+        """Return the update and the new state of each client."""
+        return [self._train_client(job, broadcast, stopped) for job in jobs]
+
+    def _train_client(self, job: ClientJob, broadcast: Broadcast, stopped: Callable[[], bool]) -> ClientOutcome:
+        config, algorithm, method, name = self._config, self._algorithm, self._method, job.client
+        method_state, algorithm_state = split_client_state(job.client_state)
+        # Layers may use the global generator of torch (dropout), which is seeded by the same key as everything else.
+        torch.default_generator.manual_seed(key_seed(config.seed, broadcast.round, name, "layers"))
+        task = job.task
+        if method.needs_logits(broadcast.directive):
+            logits = self._predict(task, broadcast.weights)
+            targets, method_state = method.begin_round(task.targets, logits, broadcast.directive, method_state)
+            task = replace(task, targets=targets)
+        start = algorithm.start(broadcast.weights, algorithm_state)
+        self._load(start)
+        self._module.train()
+        for layer in self._eval_layers:
+            layer.eval()
+        generator = torch_generator(config.seed, broadcast.round, name)
+        plans = (task.plan(generator, config.batch_size, config.augment) for _ in range(config.epochs))
+        result = run_local_steps(
+            self._network,
+            (step for plan in plans for step in plan),
+            method,
+            config,
+            GradientCorrection(algorithm.correction(broadcast.received, algorithm_state), start, self._network),
+            sum_gradients=algorithm.needs_mean_gradient,
+            stopped=stopped,
+        )
+        steps = config.epochs * len(step_sizes(len(task), config.batch_size))
+        gradient = {key: total / steps for key, total in zip(self._network.names, result.gradient_sum, strict=False)}
+        trained = TrainedClient(self._weights, gradient)
+        message, algorithm_state = algorithm.finish(trained, broadcast.received, algorithm_state)
+        delta, buffers = self._changes(broadcast.weights)
+        effective = effective_steps(config.optimizer, config.momentum, steps)
+        update = Update(name, delta, len(task), effective, float(result.loss), buffers, message)
+        return update, join_client_state(method_state, algorithm_state)
+
+    def _predict(self, task: Task, weights: Weights) -> Tensor:
+        """Return the logits of the global model for all rows."""
+        self._load(weights)
+        self._module.eval()
+        with torch.no_grad():
+            return predict_task(self._module, task)
+
+    @torch.no_grad()
+    def _load(self, weights: Weights) -> None:
+        """Load weights as `load_weights` does, but fast enough for very small clients."""
+        torch_private.copy_(list(self._weights.values()), [weights[name] for name in self._weights])
+
+    @torch.no_grad()
+    def _changes(self, weights: Weights) -> tuple[Weights, Weights]:
+        """Return the differences of parameters and buffers from the global ones."""
+        delta = {name: self._weights[name] - weights[name] for name in self._parameter_names}
+        buffers: Weights = {}
+        for name, buffer in self._weights.items():
+            if name in delta:
+                continue
+            # A constant buffer may hold infinities (a mask), whose difference is NaN.
+            if not torch.equal(buffer, weights[name]):
+                exact = buffer.dtype if buffer.is_floating_point() else torch.float64
+                buffers[name] = buffer.to(exact) - weights[name].to(exact)
+        return delta, buffers
+
+
+def join_client_state(method_state: Weights, algorithm_state: Weights) -> Weights:
+    """Return the states of the method and of the algorithm as one, with prefixed names."""
+    groups = {"method": method_state, "algorithm": algorithm_state}
+    return {f"{owner}/{name}": tensor for owner, group in groups.items() for name, tensor in group.items()}
+
+
+def split_client_state(client_state: Weights) -> tuple[Weights, Weights]:
+    """Return the state of the method and the state of the algorithm."""
+    method, algorithm = (
+        {name.removeprefix(owner): tensor for name, tensor in client_state.items() if name.startswith(owner)}
+        for owner in ("method/", "algorithm/")
+    )
+    return method, algorithm

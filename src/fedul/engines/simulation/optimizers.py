@@ -1,0 +1,101 @@
+"""Local optimizers, created for every client and round, with the arithmetic of `torch.optim`.
+
+For a small network, `torch.optim` takes as long as the gradients, and it imports a compiler. Parameters may have a
+leading dimension of clients. Clients that have finished their steps are the last ones; the others are the active part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedul._utils import torch_private
+from fedul._utils.torch_private import Tensors
+from fedul.config import TrainConfig
+
+BETA, EPSILON = (0.9, 0.999), 1e-8  # defaults of torch
+
+
+class SGD:
+    """Stochastic gradient descent: ``w - rate * b`` with ``b = momentum * b + gradient``."""
+
+    def __init__(self, parameters: Sequence[Tensor], rate: float, momentum: float) -> None:
+        largest = torch.finfo(parameters[0].dtype).max
+        self._rate, self._momentum = rate if rate <= largest else math.inf, momentum  # torch refuses values between
+        self._momentum_buffers = [torch.zeros_like(p) for p in parameters] if momentum else []
+
+    def step(self, parameters: Tensors, gradients: Tensors) -> None:
+        """Update the parameters in place; gradients must have the same strides."""
+        directions = gradients
+        if self._momentum:
+            directions = active_part(self._momentum_buffers, parameters)
+            torch_private.multiply_(directions, self._momentum)
+            torch_private.add_(directions, gradients)
+        torch_private.add_(parameters, directions, alpha=-self._rate)
+
+
+class Adam:
+    """Adam (Kingma and Ba, ICLR 2015) with the defaults of torch."""
+
+    def __init__(self, parameters: Sequence[Tensor], rate: float) -> None:
+        self._rate = rate
+        self._first, self._second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+        self._count = torch.zeros((), device=parameters[0].device)
+
+    def step(self, parameters: Tensors, gradients: Tensors) -> None:
+        """Update the parameters in place; gradients must have the same strides."""
+        self._count += 1  # one count for all: active clients have taken the same number of steps
+        first, second = active_part(self._first, parameters), active_part(self._second, parameters)
+        # The fused function ignores gaps in memory.
+        has_gaps = any(p.stride() != m.stride() for p, m in zip(parameters, first, strict=True))
+        step = torch_private.unfused_adam_ if has_gaps else torch_private.adam_
+        step(parameters, gradients, first, second, self._count, rate=self._rate, beta=BETA, epsilon=EPSILON)
+
+
+def make_optimizer(config: TrainConfig, parameters: Sequence[Tensor]) -> SGD | Adam:
+    """Return the local optimizer of a configuration."""
+    if config.optimizer == "adam":
+        return Adam(parameters, config.learning_rate)
+    return SGD(parameters, config.learning_rate, config.momentum)
+
+
+def match_layout(gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return gradients with the strides of their parameters, which fused functions require."""
+    matched = []
+    for gradient, parameter in zip(gradients, parameters, strict=True):
+        if gradient is None:  # the loss does not use it
+            gradient = torch.zeros_like(parameter)
+        elif gradient.stride() != parameter.stride():
+            gradient = torch.empty_like(parameter).copy_(gradient)
+        matched.append(gradient)
+    return matched
+
+
+CHUNK = 2**18
+"""Weights that `add_l1` processes at a time; more of them do not fit into the cache."""
+
+
+def add_l1(gradients: Sequence[Tensor], parameters: Sequence[Tensor], weight: float) -> list[Tensor]:
+    """Return gradients with that of an L1 penalty added: large ones in place and in chunks, the others in one call."""
+    addresses = [g.data_ptr() for g in gradients]
+    large = [g.numel() > CHUNK and addresses.count(at) == 1 for g, at in zip(gradients, addresses, strict=True)]
+    result = list(gradients)
+    for gradient, parameter, is_large in zip(gradients, parameters, large, strict=True):
+        if is_large:
+            rows = max(1, CHUNK * len(parameter) // parameter.numel())
+            for into, part in zip(torch.split(gradient, rows), torch.split(parameter, rows), strict=True):
+                into.add_(part.sign(), alpha=weight)
+    if small := [i for i, is_large in enumerate(large) if not is_large]:
+        signs = torch_private.sign([parameters[i] for i in small])
+        added = torch_private.add([gradients[i] for i in small], signs, alpha=weight)
+        for i, gradient in zip(small, added, strict=True):
+            result[i] = gradient
+    return result
+
+
+def active_part(state: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return the part of the state (C, ...) that belongs to the active clients, given their parameters."""
+    return [s if s.shape == p.shape else s[: len(p)] for s, p in zip(state, parameters, strict=True)]

@@ -1,0 +1,124 @@
+"""The document `evaluation.json`: accuracy without labels, the assumption test, and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedul._utils.display import RichDisplay
+from fedul._utils.documents import Document
+from fedul.evaluation.assumption import AssumptionTest
+from fedul.evaluation.prior_sensitivity import PriorSensitivity
+
+Shares = tuple[tuple[float, ...], ...]  # (K, K)
+
+
+@dataclass(frozen=True)
+class ClassEstimate:
+    """Recall or precision of one class, with its 95 % interval."""
+
+    class_: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class SetCalibration:
+    """Share of a class in a set: stated by the priors, and predicted by the classifier."""
+
+    client: str
+    set: str
+    class_: str
+    stated: float
+    predicted: float
+    standard_error: float
+
+    @property
+    def deviation(self) -> float:
+        """Difference between the two in standard errors."""
+        return (self.predicted - self.stated) / self.standard_error if self.standard_error > 0 else 0.0
+
+    @property
+    def distance(self) -> float:
+        """Absolute value of `deviation`."""
+        return abs(self.deviation)
+
+
+@dataclass(frozen=True)
+class SiteEvaluation:
+    """What one site reports of the classifier, from its own held-out rows."""
+
+    site: str
+    rows: int
+    accuracy: float
+    standard_error: float
+    p_value: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(Document, RichDisplay):
+    """Evaluation of a classifier without labels, as `fedul.evaluate` returns it.
+
+    Parameters
+    ----------
+    estimated_accuracy : float
+        Accuracy in the population that the classifier is for.
+    interval : tuple of float
+        95 % interval of the accuracy in that population.
+    rows : int
+        Different rows that were predicted by a model that was not trained on them.
+    width_with_labels : float
+        Width of the interval if all these rows had labels.
+    classes : tuple of str
+        Names of the K classes.
+    assumption : AssumptionTest
+        Test of what the estimates rest on.
+    labels_used : int
+        Labels that training used.
+    accuracy : float or None
+        Accuracy measured with labels, where they exist.
+    clients_interval : tuple of float or None
+        95 % interval of the accuracy on rows just like those of the clients.
+    confusion, confusion_low, confusion_high : tuple of tuples of float
+        Share of rows of a class (row) that are predicted as each class (column), with the ends of 95 % intervals.
+    recall, precision : tuple of ClassEstimate
+        For each class; precision is that at the test prior.
+    calibration : tuple of SetCalibration
+        For each class in each set.
+    prior_sensitivity : PriorSensitivity or None
+        Effect of uncertain priors; None where all priors are certain.
+    sites : tuple of SiteEvaluation
+        Reports of the sites. For a run on Flower only, where everything by class or set stays empty.
+    """
+
+    estimated_accuracy: float
+    interval: tuple[float, float]
+    rows: int
+    width_with_labels: float
+    classes: tuple[str, ...]
+    assumption: AssumptionTest
+    labels_used: int = 0
+    accuracy: float | None = None
+    clients_interval: tuple[float, float] | None = None
+    confusion: Shares = ()
+    confusion_low: Shares = ()
+    confusion_high: Shares = ()
+    recall: tuple[ClassEstimate, ...] = ()
+    precision: tuple[ClassEstimate, ...] = ()
+    calibration: tuple[SetCalibration, ...] = ()
+    prior_sensitivity: PriorSensitivity | None = None
+    sites: tuple[SiteEvaluation, ...] = ()
+
+    def __post_init__(self) -> None:
+        size = len(self.classes)
+        for matrix in (self.confusion, self.confusion_low, self.confusion_high):
+            if matrix and [len(row) for row in matrix] != [size] * size:
+                raise ValueError(f"a confusion matrix is not {size} by {size}")
+            if not all(0 <= share <= 1 for row in matrix for share in row):
+                raise ValueError("a confusion matrix has shares outside of 0..1")
+
+    def __rich__(self) -> Any:
+        from fedul.evaluation.display import evaluation_view
+
+        return evaluation_view(self)

@@ -1,0 +1,226 @@
+"""`fedul.evaluate`: accuracy of a finished run without labels, from out-of-fold predictions.
+
+The models of the folds are runs in a folder below the run's own, so that an interrupted evaluation can be resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedul._utils.files import write_json
+from fedul._utils.settings import to_dict
+from fedul.algorithms.base import Algorithm
+from fedul.classifier import Classifier
+from fedul.core import Federation, Labels, Matrix, Schema, Study
+from fedul.data.files.schema.table import TableSchema
+from fedul.data.load import load_study, resolve_data_config
+from fedul.errors import InputError
+from fedul.evaluation.assumption import check_assumption
+from fedul.evaluation.check import check
+from fedul.evaluation.cross_fit import cross_fit
+from fedul.evaluation.document import Evaluation
+from fedul.evaluation.label_free import estimate_accuracy
+from fedul.evaluation.out_of_fold import OutOfFoldPredictions
+from fedul.evaluation.prior_sensitivity import draw_priors, prior_sensitivity
+from fedul.methods.base import Method
+from fedul.models import Model
+from fedul.training import (
+    Callback,
+    CallbackList,
+    Recipe,
+    Run,
+    RunFolder,
+    RunInfo,
+    RunRecord,
+    RunResult,
+    run_training,
+    settings_difference,
+)
+from fedul.training.run_files import CHECK, EVALUATION, FOLDS
+
+
+def evaluate(
+    run: Run | RunFolder | str | Path,
+    *,
+    folds: int = 5,
+    truth_column: str | None = None,
+    method: Method | None = None,
+    algorithm: Algorithm | None = None,
+    model: Model | None = None,
+    study: Study | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Evaluation:
+    """Estimate the accuracy of a run's classifier without labels, and test what the estimate rests on.
+
+    Every row is predicted by a model that was trained without it, as the classifier was and for as many rounds.
+
+    Parameters
+    ----------
+    run : Run, RunFolder or path
+        What `fedul.train` returned, or the folder of a finished run. If there is a folder, `evaluation.json` and
+        `check.json` are written into it, for `fedul.report` and `fedul.export`.
+    folds : int, default=5
+        Number of models to train.
+    truth_column : str, optional
+        Column of the run's table with true classes, to compare with.
+    method, algorithm, model : object, optional
+        What the run was trained with, if these were objects and `run` is a folder. A `Run` remembers them.
+    study : Study, optional
+        The data of the run, if `run` is a folder that does not record where its data is from.
+    callbacks : sequence of Callback
+        Called during the training of the folds.
+
+    Returns
+    -------
+    Evaluation
+        ``print(evaluation)`` shows what ``fedul evaluate`` prints.
+
+    Raises
+    ------
+    InputError
+        If the run is not finished, was trained with labels, or its data is missing or has changed.
+
+    Examples
+    --------
+    >>> import fedul
+    >>> run = fedul.train(fedul.load("digits", clients=2, rows=600), rounds=2, seed=0)
+    >>> evaluation = fedul.evaluate(run, folds=2)
+    >>> low, high = evaluation.interval
+    >>> low < evaluation.estimated_accuracy < high
+    True
+    """
+    target = _find_target(
+        run, None if study is None else Study.of(study), {"method": method, "algorithm": algorithm, "model": model}
+    )
+    data, seed = _load_data(target, truth_column), target.recipe.config.seed
+    federation = data.federation
+    if target.result.labels_used > sum(client.labelled_rows for client in federation.clients):
+        raise InputError(
+            f"{target.name}: was trained with labels, and its error is known; evaluate is for runs without labels."
+        )
+    predictions = cross_fit(federation, _trainer(target, CallbackList(callbacks), folds), folds=folds, seed=seed)
+    counts = [data.prior_counts.get(c.name, np.full(len(c.priors), np.inf)) for c in federation.clients]
+    predictions = _with_uncertain_priors(predictions, federation, counts)
+    evaluation = estimate_accuracy(predictions, seed=seed).to_evaluation(
+        check_assumption(predictions, seed=seed),
+        labels_used=target.result.labels_used,
+        accuracy=_true_accuracy(predictions, data, target.result),
+        prior_sensitivity=prior_sensitivity(
+            federation, counts, np.concatenate([c.probabilities for c in predictions.clients]), seed=seed
+        ),
+    )
+    if target.folder is not None:
+        if target.folder.result() != target.result:
+            raise InputError(f"{target.name}: was trained further during its evaluation; evaluate it again.")
+        write_json(target.folder.path / EVALUATION, evaluation.to_dict())
+        write_json(target.folder.path / CHECK, check(data).to_dict())
+    return evaluation
+
+
+@dataclass(frozen=True, eq=False)
+class _Target:
+    """The run to evaluate, from memory or from its folder."""
+
+    name: str
+    folder: RunFolder | None
+    record: RunRecord
+    result: RunResult
+    recipe: Recipe
+    schema: Schema | None
+    study: Study | None
+
+
+def _find_target(run: Run | RunFolder | str | Path, study: Study | None, objects: Mapping[str, Any]) -> _Target:
+    if isinstance(run, Run) and run.record is not None and run.recipe is not None:
+        folder = None if run.folder is None else RunFolder(run.folder)
+        name, schema = "run" if folder is None else str(folder.path), run.classifier.schema
+        return _Target(name, folder, run.record, run.result, run.recipe, schema, study or run.study)
+    folder = as_run_folder(run)
+    name, record, result = str(folder.path), folder.stored_config(), folder.result()
+    if record is None or result is None:
+        raise InputError(f"{name}: is not a finished run; train it first, or continue it (--resume).")
+    config, model = record.training, objects["model"]
+    if config.model == "custom" and model is None:
+        raise InputError(f"{name}: trained with a custom model; give it with --model (model=...).")
+    recipe = Recipe.of(config, **objects)
+    if difference := settings_difference(to_dict(config), to_dict(recipe.config)):
+        raise InputError(f"{name}: is a different run ({difference}); give the objects it was trained with.")
+    return _Target(name, folder, record, result, recipe, folder.load_classifier(model).schema, study)
+
+
+def as_run_folder(run: Run | RunFolder | str | Path) -> RunFolder:
+    """Return the folder of a run; InputError for a run that has none."""
+    if isinstance(run, RunFolder):
+        return run
+    if not isinstance(run, Run):
+        return RunFolder(run)
+    if run.folder is None:
+        raise InputError("the run has no folder; train it with out=..., or give its study.")
+    return RunFolder(run.folder)
+
+
+def _load_data(target: _Target, truth_column: str | None) -> Study:
+    """The data of the run, if it is still what the run was trained on."""
+    study = target.study
+    if truth_column is not None and isinstance(target.schema, TableSchema) and truth_column in target.schema.names:
+        raise InputError(
+            f"truth-column: '{truth_column}' was trained on as a feature; "
+            f"train again with --truth-column {truth_column}."
+        )
+    if study is None or truth_column is not None:
+        if not target.record.data:
+            raise InputError(
+                f"{target.name}: does not record its data; if it was trained from Python, give study=...; "
+                f"if at sites, their evaluation is in {EVALUATION}."
+            )
+        added = {} if truth_column is None else {"truth_column": truth_column}
+        study = load_study(resolve_data_config({**target.record.data, **added}))
+    if study.federation.fingerprint() != target.record.data_fingerprint:
+        raise InputError(f"{target.name}: its data has changed since it was trained; train again, or restore the data.")
+    return study
+
+
+def _trainer(target: _Target, callback: Callback, folds: int) -> Callable[[Federation], Classifier]:
+    """Return a function that trains as the delivered classifier was trained, for as many rounds."""
+    config = replace(target.recipe.config, rounds=target.result.selected_round, select="last", evaluate_every=0)
+    recipe, done = replace(target.recipe, config=config), 0
+
+    def train(part: Federation) -> Classifier:
+        nonlocal done
+        done += 1
+        out = None if target.folder is None else target.folder.path / FOLDS / f"fold-{done}-of-{folds}"
+        info = RunInfo(config.rounds, f"fold {done}", done, folds)
+        return run_training(part, recipe, out=out, resume=True, force=True, callback=callback, info=info).classifier
+
+    return train
+
+
+def _with_uncertain_priors(
+    predictions: OutOfFoldPredictions, federation: Federation, counts: Sequence[Matrix]
+) -> OutOfFoldPredictions:
+    if all(np.isinf(each).all() for each in counts):
+        return predictions
+    matrices = [client.priors for client in federation.clients]
+    return replace(predictions, draw_priors=lambda generator: draw_priors(matrices, counts, generator))
+
+
+def _true_accuracy(predictions: OutOfFoldPredictions, study: Study, result: RunResult) -> float | None:
+    """Accuracy on the test rows of research data, else on the evaluated rows if their classes are known."""
+    if study.truth is not None:
+        return None if result.test_error is None else 1 - result.test_error
+    labels = study.true_labels
+    if labels is None:
+        return None
+    right, rows = np.zeros(len(predictions.classes)), np.zeros(len(predictions.classes))
+    for client in predictions.clients:
+        true: Labels = np.concatenate(labels[client.name])[: len(client.sets)]  # training rows come first
+        np.add.at(rows, true, 1)
+        np.add.at(right, true, client.probabilities.argmax(axis=1) == true)
+    if not rows.all():
+        return None
+    return float(predictions.test_prior @ (right / rows))

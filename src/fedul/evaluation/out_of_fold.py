@@ -1,0 +1,78 @@
+"""Out-of-fold predictions: all that an evaluation without labels needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedul.core import Index, Matrix
+from fedul.core import priors as prior_tools
+from fedul.errors import InputError
+
+WHOLE_TOLERANCE = 1e-6
+"""Largest distance of a class count from a whole number, as a share of the rows of its set."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClientPredictions:
+    """Predictions for the rows of one client. A row that is in several sets is listed once for each."""
+
+    name: str
+    set_names: Sequence[str]
+    priors: Matrix  # (M, K)
+    sets: Index  # (n,): the set of each row
+    rows: Index  # (n,): number of the row, the same in all its sets and at all clients
+    probabilities: Matrix  # (n, K), under the test prior, by a model that was not trained on the row
+    features: Matrix  # (n, d): a few numbers that describe a row
+    exact: bool  # whether the priors are the class shares of exactly these rows
+
+    def __post_init__(self) -> None:
+        count, (sets, classes) = len(self.sets), self.priors.shape
+        if self.probabilities.shape != (count, classes) or len(self.rows) != count or len(self.features) != count:
+            raise InputError(
+                f"client '{self.name}': {count} set numbers need as many rows, features and "
+                f"probabilities of {classes} classes."
+            )
+        if count and not (self.sets.min() >= 0 and self.sets.max() < sets):
+            raise InputError(f"client '{self.name}': set numbers must lie in 0..{sets - 1}.")
+        # Half precision sums to one within 1e-3. Not negated, because comparisons with NaN are false.
+        if count and not (self.probabilities.min() >= 0 and np.abs(self.probabilities.sum(1) - 1).max() < 1e-2):
+            raise InputError(f"client '{self.name}': probabilities must be in 0..1 and sum to one in every row.")
+
+
+@dataclass(frozen=True, eq=False)
+class OutOfFoldPredictions:
+    """Predictions for the rows of all clients, each by a model that was not trained on the row."""
+
+    clients: Sequence[ClientPredictions]
+    classes: Sequence[str]
+    test_prior: Matrix  # (K,)
+    draw_priors: Callable[[np.random.Generator], list[Matrix]] | None = None
+    """For uncertain priors: draws plausible class priors of all clients, others at every call."""
+
+    def __post_init__(self) -> None:
+        prior = prior_tools.validate_test_prior(self.test_prior, tuple(self.classes))
+        object.__setattr__(self, "test_prior", prior)
+        if not any(len(client.sets) for client in self.clients):
+            raise InputError("there are no rows to evaluate; give clients with rows in their sets.")
+        for client in self.clients:
+            if client.priors.shape[1] != len(self.classes):
+                where = f"class priors of client '{client.name}'"
+                raise prior_tools.wrong_columns_error(client.priors, tuple(self.classes), where)
+
+
+def are_class_shares(priors: Matrix, sets: Index) -> bool:
+    """Return whether the priors are class shares of exactly these rows: times the sizes of sets, whole numbers.
+
+    Examples
+    --------
+    >>> are_class_shares(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 0, 1, 1, 1, 1]))
+    True
+    >>> are_class_shares(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 0, 1, 1, 1]))
+    False
+    """
+    rows = np.bincount(sets, minlength=len(priors))[:, None]
+    counts = rows * priors
+    return bool((np.abs(counts - counts.round()) <= WHOLE_TOLERANCE * rows).all())

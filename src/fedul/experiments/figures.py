@@ -1,0 +1,100 @@
+"""Plots of comparisons and of reproduced figures, as SVG or PNG. Equal results give equal files."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul._utils.files import write_bytes
+
+if TYPE_CHECKING:
+    from fedul.experiments.comparison_result import VariantResult
+    from fedul.experiments.paper import Experiment
+    from fedul.experiments.paper_cells import CellResult
+
+LINE_STYLES = ("-", "--", ":", "-.")
+PUBLISHED_OFFSET = 0.08
+"""Distance of published points from ours, so that error bars do not cover each other."""
+
+
+def draw_errors(results: Sequence[VariantResult], path: Path, title: str) -> None:
+    """Draw the mean test error by round, one line per variant, with the range over seeds as a band."""
+    with _axes(path, (8, 5)) as axes:
+        from matplotlib.ticker import MaxNLocator
+
+        for i, result in enumerate(results):
+            rounds, errors = _measured_errors(result)
+            if len(rounds):
+                style = LINE_STYLES[(i // 10) % len(LINE_STYLES)]
+                (line,) = axes.plot(rounds, errors.mean(0), style, label=result.variant.title, linewidth=1.6)
+                if len(errors) > 1:
+                    band = {"color": line.get_color(), "alpha": 0.12, "linewidth": 0}
+                    axes.fill_between(rounds, errors.min(0), errors.max(0), **band)
+        axes.set(xlabel="round", ylabel="test error (%)", title=title, yscale="log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3, which="both")
+
+
+def draw_experiment(experiment: Experiment, results: Sequence[CellResult], path: Path) -> None:
+    """Draw a reproduced figure: ours with error bars over seeds, and the published points beside them."""
+    x = experiment.x or experiment.rows[-1]
+    positions = {value: position for position, value in enumerate(experiment.axes[x])}
+    varied = [axis for axis, values in experiment.axes.items() if axis != x and len(values) > 1]
+    lines: dict[str, list[CellResult]] = {}
+    for result in sorted(results, key=lambda result: positions[result.cell.values[x]]):
+        name = ", ".join(experiment.label(result.cell.values[axis]) for axis in varied)
+        lines.setdefault(name or "ours", []).append(result)
+    with _axes(path, (7, 4.5)) as axes:
+        for i, (name, line) in enumerate(lines.items()):
+            style = {"color": f"C{i}", "capsize": 3}
+            places = [positions[result.cell.values[x]] for result in line]
+            means, deviations = [result.means[0] for result in line], [result.deviations[0] for result in line]
+            axes.errorbar(places, means, deviations, marker="o", label=name, **style)
+            points = [
+                (at, result.cell.published[0]) for at, result in zip(places, line, strict=True) if result.cell.published
+            ]
+            if points:
+                at = [position + PUBLISHED_OFFSET for position, _ in points]
+                published, spread = zip(*(pair for _, pair in points), strict=True)
+                axes.errorbar(at, published, spread, marker="x", ls=":", alpha=0.6, label=f"{name}, published", **style)
+        axes.set_xticks(list(positions.values()), [experiment.label(value) for value in positions])
+        axes.set(xlabel=x.replace("_", " "), ylabel=f"error ({experiment.unit})", title=experiment.title)
+        axes.grid(alpha=0.3)
+
+
+def _measured_errors(result: VariantResult) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the rounds (R,) in which every seed was measured, and the errors in % (seeds, R)."""
+    curves = np.array(result.curves, dtype=float)  # None becomes NaN
+    measured = ~np.isnan(curves).any(axis=0)
+    return np.flatnonzero(measured) + 1, 100 * curves[:, measured]
+
+
+@contextmanager
+def _axes(path: Path, size: tuple[float, float]) -> Iterator[Any]:
+    """Yield axes to draw on, then write the plot in the format that the suffix names."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns about a home folder without a cache
+
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "fedul", "svg.fonttype": "none"}):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        yield axes
+        if axes.get_legend_handles_labels()[0]:  # empty with --evaluate-every 0
+            axes.legend(frameon=False, fontsize="small")
+        content = io.BytesIO()
+        kind = path.suffix.lstrip(".")
+        figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    write_bytes(path, content.getvalue())

@@ -1,0 +1,261 @@
+"""Model card of a run: purpose, training data, quality and limits of its classifier.
+
+After Mitchell et al., Model Cards for Model Reporting, FAT* 2019. A card contains no rows, no class priors of sets, no
+names of sites or files, and no values of categorical columns.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedul._utils.documents import Document, read_document_file
+from fedul._utils.files import read_json, tensors_digest
+from fedul._utils.settings import to_dict
+from fedul.classifier import Classifier
+from fedul.core import Matrix
+from fedul.data import SOURCES
+from fedul.data.files.schema import ImageSchema
+from fedul.data.files.schema.table import Category, Column, TableSchema
+from fedul.errors import InputError
+from fedul.evaluation.check import check
+from fedul.evaluation.check_result import CheckResult
+from fedul.evaluation.document import ClassEstimate, Evaluation
+from fedul.evaluation.evaluate import as_run_folder
+from fedul.evaluation.sentences import ASSUMPTION, cautions
+from fedul.models.weights import weights_of
+from fedul.training import Run, RunFolder, RunRecord, RunResult
+from fedul.training.run_files import CHECK, CONFIG, EVALUATION, MODEL
+
+FORMAT = "fedul-model-card"
+VERSION = 2
+SETTINGS = ("model", "method", "method_option", "algorithm", "algorithm_option", "loss", "epochs", "batch_size", "seed")
+"""Training settings that are shown on the card."""
+PERCENTAGES = {"accuracy", "interval", "test_error"}
+
+Section = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ModelCard(Document):
+    """A model card.
+
+    Parameters
+    ----------
+    model : mapping
+        Classes, settings, versions and digests.
+    intended_use : mapping
+        Purpose, and the class mix of the population that the classifier is for.
+    training_data : mapping
+        Source, counts and columns.
+    diagnosis : mapping or None
+        Diagnostics of the class priors (`fedul.check`).
+    figures_without_labels : mapping or None
+        Estimates of `fedul.evaluate`. Misfits and calibration are counted, since they name sites and sets.
+    figures_with_labels : mapping or None
+        Measurements with labels, where these exist.
+    limits : tuple of str
+        What a user must know before relying on the classifier.
+    """
+
+    model: Section
+    intended_use: Section
+    training_data: Section
+    diagnosis: Section | None
+    figures_without_labels: Section | None
+    figures_with_labels: Section | None
+    limits: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-serializable values."""
+        return {"format": FORMAT, "version": VERSION, **super().to_dict()}
+
+    def to_markdown(self) -> str:
+        """Return the card as Markdown, with the same contents."""
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        environment = Environment(
+            loader=PackageLoader("fedul.exporting"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        )
+        environment.filters |= {"text": _escape, "value": _value_text}
+        return environment.get_template("card.md.j2").render(card=self.to_dict()).rstrip() + "\n"
+
+
+def model_card(
+    run: Run | RunFolder | str | Path, classifier: Classifier, evaluation: Evaluation | None = None
+) -> ModelCard:
+    """Return the card of a finished run.
+
+    Parameters
+    ----------
+    run : Run, RunFolder or path
+        The run. The evaluation and diagnostics that its folder holds are used.
+    classifier : Classifier
+        The classifier of the run, possibly adapted to another class mix.
+    evaluation : Evaluation, optional
+        The evaluation, for a run without a folder.
+    """
+    if isinstance(run, Run) and run.record is not None and run.folder is None:
+        checked = None if run.study is None else check(run.study)
+        return _build_card(run.record, run.result, classifier, evaluation, checked, datetime.now(UTC))
+    folder = as_run_folder(run)
+    if not (folder.path / CONFIG).exists() or (record := folder.stored_config()) is None:
+        raise InputError(
+            f"{folder.path}: holds no run; a model card needs the folder of a finished run ('fedul train --out')."
+        )
+    if (result := folder.result()) is None:
+        raise InputError(f"{folder.path}: the run is not finished; finish it with 'fedul train --resume' first.")
+    evaluation = evaluation or read_document_file(Evaluation, folder.path / EVALUATION, "'fedul evaluate'")
+    checked = read_document_file(CheckResult, folder.path / CHECK, "'fedul evaluate'")
+    written = (folder.path / MODEL / "weights.safetensors").stat().st_mtime
+    return _build_card(record, result, classifier, evaluation, checked, datetime.fromtimestamp(written, UTC))
+
+
+def is_card(file: Path) -> bool:
+    """Return whether a file is a model card, which a newer one may replace."""
+    try:
+        stored = read_json(file)
+    except InputError:
+        return False
+    return isinstance(stored, dict) and stored.get("format") == FORMAT
+
+
+def _build_card(
+    record: RunRecord,
+    result: RunResult,
+    classifier: Classifier,
+    evaluation: Evaluation | None,
+    checked: CheckResult | None,
+    written: datetime,
+) -> ModelCard:
+    training = to_dict(record.training)
+    measured = {"test_error": result.test_error, "calibration_error": result.calibration_error}
+    measured["accuracy"] = None if evaluation is None else evaluation.accuracy
+    return ModelCard(
+        model={
+            "classes": list(classifier.classes),
+            "settings": {name: training[name] for name in SETTINGS if training[name] not in (None, {})},
+            "rounds": result.rounds,
+            "selected_round": result.selected_round,
+            "labels_used": result.labels_used,
+            "temperature": classifier.temperature,
+            "software": record.software,
+            "date": written.date().isoformat(),
+            "weights_sha256": tensors_digest(weights_of(classifier.module)),
+            "last_round_weights_sha256": result.weights_sha256,
+        },
+        intended_use={
+            "purpose": f"Gives a row of the form below a probability for each of {len(classifier.classes)} classes.",
+            "class_mix": _by_class(classifier, classifier.prior),
+            "trained_class_mix": _by_class(classifier, classifier.trained_prior),
+        },
+        training_data={
+            "source": record.data["data"] if record.data.get("data") in SOURCES else "data of the sites",
+            **asdict(result.data),
+            **_describe_rows(classifier),
+        },
+        diagnosis=None if checked is None else _diagnosis(checked),
+        figures_without_labels=None if evaluation is None else _estimates(evaluation),
+        figures_with_labels={name: value for name, value in measured.items() if value is not None} or None,
+        limits=tuple(_limits(classifier, result.labels_used, evaluation, checked)),
+    )
+
+
+def _by_class(classifier: Classifier, shares: Matrix) -> dict[str, float]:
+    return dict(zip(classifier.classes, shares.tolist(), strict=True))
+
+
+def _describe_rows(classifier: Classifier) -> Section:
+    schema = classifier.schema
+    if isinstance(schema, TableSchema):
+        return {"rows_are": "rows of a table", "columns": [_describe_column(column) for column in schema.columns]}
+    kind = "images" if isinstance(schema, ImageSchema) or len(classifier.input_shape) == 3 else "arrays"
+    return {"rows_are": f"{kind} of shape {' x '.join(map(str, classifier.input_shape))}", "columns": []}
+
+
+def _describe_column(column: Column) -> dict[str, str]:
+    kind = type(column).__name__.lower()
+    if isinstance(column, Category):
+        others = "others are one group" if column.others else "others count as none of them"
+        values = f"one of {len(column.words)} known words; {others}"
+        missing = "flagged to the network" if column.missing else "counts as none of them"
+    else:
+        values = "standardised" if kind == "number" else "yes or no"
+        missing = "replaced by the mean" + (", and flagged to the network" if column.missing else "; none in training")
+    return {"name": column.name, "kind": kind, "values": values, "missing": missing}
+
+
+def _diagnosis(checked: CheckResult) -> Section:
+    """Return the diagnostics without the advice, which names sites and sets."""
+    return {
+        "identifiable": checked.identifiable,
+        "summary": checked.summary,
+        "clients": len(checked.clients),
+        "forecast": asdict(checked.forecast),
+    }
+
+
+def _estimates(evaluation: Evaluation) -> Section:
+    far = sum(line.distance > 2 for line in evaluation.calibration)
+    return {
+        "estimated_accuracy": evaluation.estimated_accuracy,
+        "interval": evaluation.interval,
+        "recall": _estimates_by_class(evaluation.recall),
+        "precision": _estimates_by_class(evaluation.precision),
+        "calibration": {"shares": len(evaluation.calibration), "more_than_two_standard_errors_off": far},
+        "assumption": {
+            "p_value": evaluation.assumption.p_value,
+            "misfits": len(evaluation.assumption.misfits),
+        },
+    }
+
+
+def _estimates_by_class(estimates: tuple[ClassEstimate, ...]) -> dict[str, dict[str, float]]:
+    return {each.class_: {"value": each.value, "low": each.low, "high": each.high} for each in estimates}
+
+
+def _limits(
+    classifier: Classifier, labels: int, evaluation: Evaluation | None, checked: CheckResult | None
+) -> list[str]:
+    basis = "Training used no labels: it rests on the class priors of the sets, and is wrong where these are."
+    if labels:
+        basis = f"Training used the labels of {labels:,} rows; of other rows it used the class priors of sets."
+    limits = [
+        f"{ASSUMPTION} The same must hold in use.",
+        basis,
+        "Its probabilities are for the class mix above; for another population, adapt it to that class mix (--prior).",
+        "It was not tested on groups within a class; test it on labelled cases before decisions depend on it.",
+        "How much its weights reveal of single training rows was not measured.",
+        "The estimates without labels are for the class mix in training."
+        if evaluation
+        else "No accuracy was estimated without labels.",
+        *cautions(evaluation, checked),
+    ]
+    if isinstance(classifier.schema, TableSchema):
+        limits.append(
+            "The model itself contains the names of the columns, mean and spread of numbers, and the common values of "
+            "categories; make sure that none of them is secret before you pass it on."
+        )
+    return limits
+
+
+def _value_text(value: Any, name: str = "") -> str:
+    if value is None:
+        return "not known"
+    if isinstance(value, list):
+        return " to ".join(_value_text(each, name) for each in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.1%}" if name in PERCENTAGES else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _escape(text: str) -> str:
+    """Escape text, so that Markdown shows it literally."""
+    flat = html.escape(" ".join(text.split()), quote=False)
+    return "".join(f"\\{sign}" if sign in "\\`*[]|#" else sign for sign in flat)

@@ -1,0 +1,1 @@
+"""What happens to an update before it leaves a client. Arithmetic only; engines call it."""

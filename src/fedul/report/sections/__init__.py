@@ -1,1 +1,0 @@
-"""The parts of the page of a run, one file each: facts in, markup out."""

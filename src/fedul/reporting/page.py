@@ -1,0 +1,161 @@
+"""The report page of a run: one self-contained HTML file, without scripts and external resources.
+
+The templates are in `templates`. The page works on screens of any size, in print and with screen readers; text comes
+first, then numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fedul._utils.display import counted
+from fedul._utils.settings import to_dict
+from fedul.config import BenchmarkDataConfig, FileDataConfig, TrainConfig
+from fedul.core import RoundMetrics
+from fedul.evaluation.sentences import ASSUMPTION, assumption_verdict, cautions
+from fedul.reporting import wording
+from fedul.reporting.charts import Line, LineChart, Scatter
+from fedul.reporting.report_data import ReportData
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+SECTIONS = {
+    "answer": ("In short", "In short"),
+    "priors": ("Class priors", "Class priors"),
+    "learning": ("Learning curves", "Learning curves"),
+    "confusion": ("Confusion matrix", "Estimated confusion matrix"),
+    "calibration": ("Calibration", "Calibration by set"),
+    "assumption": ("Assumption test", "Assumption test"),
+    "clients": ("Clients", "Contributions of the clients"),
+    "configuration": ("Configuration", "Configuration"),
+}
+"""Sections by name: title in the table of contents, and title on the page."""
+
+NO_SITE = "no site answered that had enough sets and held-out rows for an evaluation"
+"""Why there is no evaluation."""
+
+MAX_SETS = 40
+"""Maximum number of sets in the table of class priors."""
+
+MAX_ROUNDS = 30
+"""Maximum number of rounds in the table; of a longer run, every n-th round is shown."""
+
+SettingRows = list[tuple[str, Any, str]]
+
+
+def render_page(data: ReportData) -> str:
+    """Return the page as HTML; the same data gives the same text."""
+    evaluation = data.evaluation
+    shares = zip(data.classes, data.test_prior, strict=False)  # a run that has not begun may have no prior
+    stride = max(1, math.ceil(len(data.history) / MAX_ROUNDS))
+    template = _environment().get_template("page.html.j2")
+    return template.render(
+        data=data,
+        sections=SECTIONS,
+        no_site=NO_SITE,
+        cautions=cautions(evaluation, data.check),
+        figures=_key_figures(data),
+        class_mix=[f"{name} {wording.percent(share)}" for name, share in shares],
+        priors=_priors(data),
+        charts=_charts(data),
+        stride=stride,
+        rounds=[
+            metrics for i, metrics in enumerate(data.history) if i % stride == 0 or _is_always_shown(metrics, data)
+        ],
+        calibration=Scatter(evaluation.calibration) if evaluation and evaluation.calibration else None,
+        assumption=ASSUMPTION,
+        verdict=assumption_verdict(evaluation.assumption) if evaluation else "",
+        settings=_settings(data),
+    )
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    loader = PackageLoader("fedul.reporting")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    for name in ("percent", "interval", "interval_digits", "number", "listed", "setting"):
+        environment.filters[name] = getattr(wording, name)
+    environment.filters["counted"] = counted
+    environment.filters["digits"] = lambda value, digits=6: f"{value:.{digits}g}"
+    style = loader.get_source(environment, "page.css")[0]
+    environment.globals["style"] = Markup(style)
+    return environment
+
+
+def _key_figures(data: ReportData) -> list[tuple[str, str]]:
+    """Return names and values of the most important numbers."""
+    figures, evaluation, result = list[tuple[str, str]](), data.evaluation, data.result
+    if evaluation is not None:
+        digits = wording.interval_digits(evaluation.interval)
+        figures.append(("estimated accuracy", wording.percent(evaluation.estimated_accuracy, digits)))
+        figures.append(("95 % interval", wording.interval(evaluation.interval, digits)))
+        if evaluation.accuracy is not None:
+            figures.append(("accuracy, measured with labels", wording.percent(evaluation.accuracy, 1)))
+    if result is not None and result.test_error is not None:
+        figures.append(("error on labelled test rows", wording.percent(result.test_error, 1)))
+    if result is not None:
+        figures.append(("labels used", wording.number(result.labels_used)))
+    if data.sizes is not None:
+        figures += [("rows", wording.number(data.sizes[0])), ("clients", wording.number(data.sizes[1]))]
+    if result is not None:
+        figures.append(("round delivered", f"{result.selected_round:,} of {len(data.history):,}"))
+    return figures
+
+
+def _priors(data: ReportData) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """Return, for each client, the names and class priors of its sets, at most `MAX_SETS` in total."""
+    shown, left = [], MAX_SETS
+    for client in data.clients or ():
+        sets = list(zip(client.sets, client.priors, strict=True))[:left]
+        left -= len(sets)
+        if sets:
+            shown.append((client.name, sets))
+    return shown
+
+
+def _charts(data: ReportData) -> list[LineChart]:
+    losses = [Line.of("training rows", data.history, "loss"), Line.of("held-out rows", data.history, "held_out_loss")]
+    errors = [Line.of("test rows", data.history, "test_error")]
+    charts = []
+    for name, caption, lines in (
+        ("loss-chart", "Loss", losses),
+        ("error-chart", "Error on labelled test rows", errors),
+    ):
+        if drawn := [line for line in lines if line.points]:
+            charts.append(LineChart(name, caption, drawn, data.selected_round, share=lines is errors))
+    return charts
+
+
+def _is_always_shown(metrics: RoundMetrics, data: ReportData) -> bool:
+    """Return whether this is the delivered or the last round."""
+    return metrics.round in (data.selected_round, len(data.history))
+
+
+def _settings(data: ReportData) -> dict[str, SettingRows]:
+    """Return tables by title: settings with values and help texts, then versions and fingerprints."""
+    record, result = data.record, data.result
+    data_kind = FileDataConfig if "client_column" in record.data else BenchmarkDataConfig
+    helps = {f.name: str(f.metadata.get("help", "")) for kind in (TrainConfig, data_kind) for f in fields(kind)}
+    tables = {
+        name: [(key.replace("_", "-"), value, helps.get(key, "")) for key, value in settings.items()]
+        for name, settings in (("Data", record.data), ("Training", to_dict(record.training)))
+        if settings
+    }
+    known: dict[str, Any] = {
+        **{f"version of {name}": version for name, version in record.software.items()},
+        "fingerprint of the data": record.data_fingerprint,
+        "SHA-256 of the last weights": result and result.weights_sha256,
+        "temperature of the probabilities": data.temperature,
+        "seconds of training": result and result.seconds,
+    }
+    tables["Software and fingerprints"] = [(key, value, "") for key, value in known.items() if value is not None]
+    return tables

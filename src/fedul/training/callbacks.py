@@ -1,0 +1,126 @@
+"""Callbacks: one protocol for progress, logging, trackers and tests, on every engine."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedul.core import RoundMetrics
+from fedul.errors import wrong_type
+
+if TYPE_CHECKING:
+    from fedul.training.result import RunResult
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """The run that a callback is called for.
+
+    Parameters
+    ----------
+    rounds : int
+        Rounds that the run will have at its end.
+    title : str
+        Short name of the run, empty for a single one.
+    number, total : int
+        Position of the run among several, from 1, and how many there are.
+    concurrent : int
+        Runs that go on at the same time. If more than one, `on_round_end` is not called: they are in other processes.
+    folder : Path or None
+        The run folder, if there is one.
+    history : sequence of RoundMetrics
+        Rounds that were done before, where the run is resumed; `on_round_end` is not called for these.
+    """
+
+    rounds: int
+    title: str = ""
+    number: int = 1
+    total: int = 1
+    concurrent: int = 1
+    folder: Path | None = None
+    history: Sequence[RoundMetrics] = ()
+
+
+class Callback:
+    """Base class of callbacks. Override what you need; all methods do nothing by default.
+
+    Pass callbacks to `fedul.train`, `fedul.evaluate` or `fedul.compare` as ``callbacks=[...]``. An exception that a
+    callback raises ends the run; the last checkpoint stays.
+
+    Examples
+    --------
+    >>> class PrintLoss(Callback):
+    ...     def on_round_end(self, run, metrics):
+    ...         print(f"round {metrics.round} of {run.rounds}: loss {metrics.loss:.2f}")
+    >>> PrintLoss().on_round_end(RunInfo(rounds=3), RoundMetrics(round=1, loss=0.5, clients=2))
+    round 1 of 3: loss 0.50
+    """
+
+    def on_run_start(self, run: RunInfo) -> None:
+        """Called before the first round."""
+
+    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
+        """Called after every round, once it has been evaluated."""
+
+    def on_warning(self, message: str) -> None:
+        """Called with everything that a user should know, one sentence at a time.
+
+        If no callback overrides this method, messages are issued as Python warnings.
+        """
+
+    def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
+        """Called at the end of a run, with its result; None if it was interrupted or failed."""
+
+
+class CallbackList(Callback):
+    """Several callbacks as one, called in order."""
+
+    def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
+        if not isinstance(callbacks, Iterable):
+            raise wrong_type("callbacks", "a list of fedul.Callback objects", callbacks)
+        self._callbacks = tuple(callbacks)
+        for each in self._callbacks:
+            if not isinstance(each, Callback):
+                raise wrong_type("callbacks", "a list of fedul.Callback objects", each)
+        self._warns = any(type(each).on_warning is not Callback.on_warning for each in self._callbacks)
+
+    def on_run_start(self, run: RunInfo) -> None:
+        for callback in self._callbacks:
+            callback.on_run_start(run)
+
+    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
+        for callback in self._callbacks:
+            callback.on_round_end(run, metrics)
+
+    def on_warning(self, message: str) -> None:
+        if not self._warns:
+            warnings.warn(message, stacklevel=_levels_to_user())
+        for callback in self._callbacks:
+            callback.on_warning(message)
+
+    def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
+        for callback in self._callbacks:
+            callback.on_run_end(run, result)
+
+
+class CollectWarnings(Callback):
+    """Keeps the warnings of a run in `messages`."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def on_warning(self, message: str) -> None:
+        self.messages.append(message)
+
+
+def _levels_to_user() -> int:
+    """Return the stack level of the first caller outside of fedul, for `warnings.warn` one frame up."""
+    package = __name__.partition(".")[0] + "."
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,0 +1,145 @@
+"""Result of a training run: the document `result.json`, and `Run`, which `fedul.train` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedul._utils.display import counted
+from fedul._utils.documents import Document
+from fedul.classifier import Classifier
+from fedul.core import Federation, RoundMetrics, Study
+
+if TYPE_CHECKING:
+    from fedul.training.recipe import Recipe
+    from fedul.training.run_record import RunRecord
+
+
+@dataclass(frozen=True)
+class DataCounts:
+    """How much data a run had."""
+
+    clients: int
+    sets: int
+    rows: int
+    held_out_rows: int
+
+    @classmethod
+    def of(cls, federation: Federation) -> DataCounts:
+        """Count the clients, sets and rows of a federation."""
+        clients = federation.clients
+        return cls(
+            clients=len(clients),
+            sets=sum(len(client.priors) for client in clients),
+            rows=sum(len(client.train) for client in clients),
+            held_out_rows=sum(len(client.held_out) for client in clients),
+        )
+
+
+@dataclass(frozen=True)
+class RunResult(Document):
+    """Result of a training run, as `result.json` and ``fedul train --json`` have it.
+
+    Parameters
+    ----------
+    rounds : int
+        Rounds that were trained.
+    selected_round : int
+        Round whose classifier is delivered.
+    held_out_loss : float or None
+        Held-out -log Q of the selected round, at its best temperature; None if no rows are held out.
+    labels_used : int
+        Rows whose label was used.
+    weights_sha256 : str
+        Digest of the weights after the last round.
+    data : DataCounts
+        How much data there was.
+    seconds : float
+        Wall-clock time of all rounds.
+    test_error : float or None
+        Error over the pooled test rows of the selected round; None without truth, as the following.
+    test_error_clients : float or None
+        Mean of `test_errors`, as the paper's tables have it.
+    test_errors : tuple of float
+        Error over each client's test rows.
+    calibration_error : float or None
+        Expected calibration error of the delivered probabilities.
+    """
+
+    rounds: int
+    selected_round: int
+    held_out_loss: float | None
+    labels_used: int
+    weights_sha256: str
+    data: DataCounts
+    seconds: float
+    test_error: float | None = None
+    test_error_clients: float | None = None
+    test_errors: tuple[float, ...] = ()
+    calibration_error: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """A finished training run, as `fedul.train` returns it.
+
+    Parameters
+    ----------
+    classifier : Classifier
+        The classifier of the selected round.
+    history : sequence of RoundMetrics
+        Metrics of every round.
+    result : RunResult
+        Result in numbers.
+    folder : Path or None
+        The run folder, if `out` was given.
+    study : Study or None
+        The data that the run was trained on; None for a run on Flower, whose data stays at the sites.
+    recipe : Recipe or None
+        Configuration and objects that the run was trained with; None for a run on Flower.
+    record : RunRecord or None
+        Everything needed to repeat the run, as `config.json` has it; None for a run on Flower.
+    """
+
+    classifier: Classifier
+    history: Sequence[RoundMetrics]
+    result: RunResult
+    folder: Path | None = None
+    study: Study | None = None
+    recipe: Recipe | None = None
+    record: RunRecord | None = None
+
+    def __repr__(self) -> str:
+        error = "" if self.test_error is None else f", test error {self.test_error:.2%}"
+        return f"<Run of {counted(len(self.history), 'round')}, round {self.selected_round} selected{error}>"
+
+    @property
+    def selected_round(self) -> int:
+        """Round whose classifier is delivered."""
+        return self.result.selected_round
+
+    @property
+    def held_out_loss(self) -> float | None:
+        """Held-out -log Q of the selected round; None if no rows are held out."""
+        return self.result.held_out_loss
+
+    @property
+    def test_error(self) -> float | None:
+        """Error over the pooled test rows; None without truth."""
+        return self.result.test_error
+
+    @property
+    def labels_used(self) -> int:
+        """Rows whose label was used."""
+        return self.result.labels_used
+
+    @property
+    def weights_sha256(self) -> str:
+        """Digest of the weights after the last round."""
+        return self.result.weights_sha256
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run folder and the result as JSON-serializable values, as ``fedul train --json`` prints them."""
+        return {"run": None if self.folder is None else str(self.folder), **self.result.to_dict()}

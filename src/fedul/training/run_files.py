@@ -1,0 +1,42 @@
+"""Names of the files in a run folder, in one place."""
+
+from __future__ import annotations
+
+CONFIG = "config.json"
+"""Everything needed to repeat the run."""
+
+METRICS = "metrics.jsonl"
+"""One line of metrics per round."""
+
+CHECKPOINT = "checkpoint/state.safetensors"
+"""The state to resume from."""
+
+CLIENT_STATES = "checkpoint/clients"
+"""Folder of what methods and algorithms keep per client."""
+
+MODEL = "model"
+"""Folder of the classifier of the selected round."""
+
+RESULT = "result.json"
+"""Result of the run; its presence says that the run is finished."""
+
+EVALUATION = "evaluation.json"
+"""Accuracy without labels and the assumption test."""
+
+CHECK = "check.json"
+"""Diagnostics of data and priors."""
+
+FOLDS = "evaluation"
+"""Folder of the runs that evaluation trains."""
+
+REPORT = "report.html"
+"""The report page."""
+
+RUN_SPEC = "run_spec.json"
+"""What coordinator and sites agreed on (runs on Flower only)."""
+
+MODEL_CARD = "model-card.json"
+"""The model card; a Markdown file with the same name stands beside it."""
+
+ONNX_MODEL = "model.onnx"
+"""The classifier as an ONNX file."""

@@ -1,0 +1,167 @@
+"""The folder of a run. Every file is complete or absent, so a run that is killed at any moment can be resumed.
+
+`fedul.training.run_files` names the files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedul._utils.documents import read_document_file
+from fedul._utils.files import FolderLock, as_path, remove_leftovers, write_bytes, write_json
+from fedul.classifier import Classifier
+from fedul.core import RoundMetrics
+from fedul.engines.client_store import DiskStore
+from fedul.errors import InputError
+from fedul.models import Model
+from fedul.training import run_files
+from fedul.training.result import RunResult
+from fedul.training.run_record import RunRecord
+from fedul.training.state import TrainingState, read_checkpoint, write_checkpoint
+
+
+class RunBusy(InputError):
+    """Another process is training this run."""
+
+
+class RunFolder:
+    """The files of one run.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder; it need not exist.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = as_path(path, "run folder")
+        self._identity = ""  # digest of what distinguishes this run from others
+
+    @contextmanager
+    def opened(self, record: RunRecord, *, resume: bool) -> Iterator[TrainingState | None]:
+        """Prepare the folder for a run and yield the state to resume from, if there is one.
+
+        A folder that holds something else is refused, and nothing in it is changed. Other processes are kept out until
+        the end of the block.
+        """
+        self.check(record, resume=resume)
+        with self._locked():
+            self.check(record, resume=resume)  # again: it may have changed before it was locked
+            yield self._prepare(record)
+
+    def check_free(self) -> None:
+        """Raise `RunBusy` while another process is training this run."""
+        if self.path.is_dir():
+            with self._locked():
+                pass
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with FolderLock(self.path) as acquired:
+            if not acquired:
+                raise RunBusy(
+                    f"{self.path}: another process is training this run; wait for it, or choose another --out."
+                )
+            yield
+
+    def make(self) -> None:
+        """Create the folder, or raise why it cannot be created."""
+        self._refuse_file()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise InputError(f"{self.path}: cannot be created ({problem.strerror}); choose another --out.") from None
+
+    def _refuse_file(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path}: is a file; --out takes a folder.")
+
+    def check(self, record: RunRecord, *, resume: bool) -> None:
+        """Refuse a folder that holds something else than this run."""
+        self._refuse_file()
+        stored = self.stored_config()
+        if stored is None:
+            return
+        if difference := stored.difference(record):
+            raise InputError(f"{self.path}: holds a different run ({difference}); choose another --out.")
+        if not resume:
+            raise InputError(
+                f"{self.path}: already holds this run; add --resume to continue it, or choose another --out."
+            )
+
+    def _prepare(self, record: RunRecord) -> TrainingState | None:
+        self._identity = record.identity
+        remove_leftovers(self.path)
+        file = self.path / run_files.CHECKPOINT
+        state = read_checkpoint(file, self._identity) if file.exists() else None
+        if state is not None and state.round > record.training.rounds:
+            raise InputError(f"{self.path}: already has {state.round} rounds; ask for at least as many with --rounds.")
+        if state is not None:  # a kill may have come between the checkpoint and the metrics
+            self._write_metrics(state)
+        record.write(self.path / run_files.CONFIG)  # with what a resumed run may change, such as the rounds
+        return state
+
+    def stored_config(self) -> RunRecord | None:
+        """Return the record of the run in the folder; None if there is no run yet."""
+        file = self.path / run_files.CONFIG
+        if file.exists():
+            return RunRecord.read(file)
+        try:
+            others = [p.name for p in self.path.iterdir()] if self.path.is_dir() else []
+        except OSError as problem:
+            raise InputError(f"{self.path}: cannot be read ({problem.strerror}).") from None
+        if any(not name.startswith(".") for name in others):
+            raise InputError(
+                f"{self.path}: is not empty and not a run of fedul (no {file.name} in it); choose another folder."
+            )
+        return None
+
+    def save_state(self, state: TrainingState) -> None:
+        """Write the checkpoint in one file, then the metrics."""
+        write_checkpoint(self.path / run_files.CHECKPOINT, state, self._identity)
+        self._write_metrics(state)
+        for outdated in (run_files.RESULT, run_files.EVALUATION):  # they belong to an earlier classifier
+            (self.path / outdated).unlink(missing_ok=True)
+
+    def client_store(self) -> DiskStore:
+        """Return the store of what methods and algorithms keep per client."""
+        return DiskStore(self.path / run_files.CLIENT_STATES)
+
+    def save_classifier(self, classifier: Classifier) -> None:
+        """Write the classifier of the selected round."""
+        classifier.save(self.path / run_files.MODEL)
+
+    def save_result(self, result: RunResult) -> None:
+        """Write the result; its presence says that the run is finished."""
+        write_json(self.path / run_files.RESULT, result.to_dict())
+
+    def result(self) -> RunResult | None:
+        """Return the result of a finished run; None if it is not finished."""
+        return read_document_file(RunResult, self.path / run_files.RESULT, "the run")
+
+    def history(self) -> list[RoundMetrics]:
+        """Return the metrics of all rounds so far."""
+        file = self.path / run_files.METRICS
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+            return [RoundMetrics.from_dict(json.loads(line)) for line in lines]
+        except (OSError, ValueError) as problem:
+            raise InputError(
+                f"{file}: cannot be read ({problem}); continue the run (--resume), which writes it again."
+            ) from None
+
+    def load_classifier(self, model: Model | None = None) -> Classifier:
+        """Read the classifier of a finished run (or of a bare model folder)."""
+        if (self.path / run_files.CONFIG).exists():
+            self.stored_config()  # refuses a run of another version
+        for folder in (self.path / run_files.MODEL, self.path):
+            if (folder / "classifier.json").exists():
+                return Classifier.load(folder, model=model)
+        raise InputError(f"{self.path}: no classifier in it; give the folder of a finished run ('fedul train --out').")
+
+    def _write_metrics(self, state: TrainingState) -> None:
+        lines = "".join(json.dumps(metrics.to_dict()) + "\n" for metrics in state.history)
+        write_bytes(self.path / run_files.METRICS, lines.encode())

@@ -1,0 +1,264 @@
+"""`fedul.train`: the entry point, where data, method, algorithm and engine meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from fedul import models
+from fedul._utils.files import tensors_digest
+from fedul._utils.hardware import default_threads, resolve_device, torch_threads
+from fedul.algorithms.base import Algorithm
+from fedul.classifier import Classifier
+from fedul.config import TrainConfig
+from fedul.core import Federation, Study, check_identifiability
+from fedul.engines.client_store import ClientStore, MemoryStore
+from fedul.engines.simulation.engine import SimulationEngine, move_to_device
+from fedul.errors import InputError
+from fedul.methods.base import Method
+from fedul.models import Model
+from fedul.models.weights import load_weights, precision_of, weights_of
+from fedul.training.callbacks import Callback, CallbackList, RunInfo
+from fedul.training.recipe import Recipe
+from fedul.training.result import DataCounts, Run, RunResult
+from fedul.training.rounds import RunContext, run_rounds
+from fedul.training.run_folder import RunFolder
+from fedul.training.run_record import RunRecord
+from fedul.training.state import TrainingState
+from fedul.training.truth_metrics import calibration_error, test_error
+
+
+def train(
+    data: Study | Federation,
+    config: TrainConfig | None = None,
+    *,
+    method: str | Method | None = None,
+    algorithm: str | Algorithm | None = None,
+    model: Model | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    callbacks: Sequence[Callback] = (),
+    **settings: Any,
+) -> Run:
+    """Train a classifier across the clients of a federation.
+
+    Parameters
+    ----------
+    data : Study or Federation
+        What `fedul.load` returns, or a federation made from arrays.
+    config : TrainConfig, optional
+        The configuration; `settings` override it.
+    method : str or Method, optional
+        What a client minimises: a name (``fedul methods`` lists them) or an object.
+    algorithm : str or Algorithm, optional
+        How updates become the next global model: a name (``fedul algorithms``) or an object.
+    model : str, nn.Module or callable, optional
+        A name, a network, or a factory ``(shape, classes) -> nn.Module``.
+    out : str or Path, optional
+        Run folder. Without it nothing is written.
+    resume : bool, default=False
+        Continue the run in `out`, or start it. A run with objects needs the same objects again.
+    force : bool, default=False
+        Train even if the class priors cannot tell the classes apart.
+    callbacks : sequence of Callback
+        Called during the run. Without a callback for them, warnings are Python's own.
+    **settings
+        Fields of `TrainConfig`: rounds, learning_rate, seed, ...
+
+    Returns
+    -------
+    Run
+        The classifier, the metrics of every round, and the result.
+
+    Raises
+    ------
+    InputError
+        If the data or a setting is wrong.
+
+    Examples
+    --------
+    >>> import fedul
+    >>> run = fedul.train(fedul.load("digits", clients=2, rows=400), rounds=1, seed=0)
+    >>> run.labels_used
+    0
+    """
+    if resume and out is None:
+        raise InputError("resume: needs out, the folder of the run to continue.")
+    recipe = Recipe.of(config, settings, method=method, algorithm=algorithm, model=model)
+    return run_training(
+        data, recipe, out=out, resume=resume, force=force, callback=CallbackList(callbacks), info=RunInfo(0)
+    )
+
+
+def run_training(
+    data: Study | Federation,
+    recipe: Recipe,
+    *,
+    out: str | Path | None,
+    resume: bool,
+    force: bool,
+    callback: Callback,
+    info: RunInfo,
+) -> Run:
+    """Train as `train` does, as one of several runs that `info` describes."""
+    study = Study.of(data)
+    federation, config = study.federation, recipe.config
+    folder = None if out is None else RunFolder(out)
+    context = _build_context(study, recipe, MemoryStore() if folder is None else folder.client_store())
+    for message in [*study.warnings, *_startup_warnings(federation, context, config, force=force)]:
+        callback.on_warning(message)
+    record = RunRecord.of(
+        replace(config, model=context.model_name), context.module, study.origin, federation.fingerprint()
+    )
+    opened = nullcontext() if folder is None else folder.opened(record, resume=resume)
+    with opened as state, torch_threads(config.threads or default_threads(context.module)):
+        counts, labels_used = DataCounts.of(federation), context.method.labels_used(federation)
+        run = complete_run(context, config, state, folder, callback, info, counts, labels_used, study)
+        return replace(run, recipe=recipe, record=record)
+
+
+def complete_run(
+    context: RunContext,
+    config: TrainConfig,
+    state: TrainingState | None,
+    folder: RunFolder | None,
+    callback: Callback,
+    info: RunInfo,
+    counts: DataCounts,
+    labels_used: int,
+    study: Study | None = None,
+) -> Run:
+    """Run the rounds that are missing, and deliver the classifier of the selected round.
+
+    The callback's `on_run_end` is called in any case, with None if the run fails or is interrupted.
+    """
+    info = replace(
+        info,
+        rounds=config.rounds,
+        folder=None if folder is None else folder.path,
+        history=() if state is None else tuple(state.history),
+    )
+    result: RunResult | None = None
+    try:
+        callback.on_run_start(info)
+        last = run_rounds(context, config, state, folder, callback, info)
+        for message in context.method.final_warnings(last.history):
+            callback.on_warning(message)
+        run = _deliver(context, last, folder, counts, labels_used, study)
+        result = run.result
+        return run
+    finally:
+        callback.on_run_end(info, result)
+
+
+def validate_run(data: Study, recipe: Recipe, *, force: bool = False) -> None:
+    """Raise what `train` would raise before its first round; nothing is trained and nothing is written."""
+    context = _build_context(data, recipe, MemoryStore())
+    _startup_warnings(data.federation, context, recipe.config, force=force)
+
+
+def _startup_warnings(federation: Federation, context: RunContext, config: TrainConfig, *, force: bool) -> list[str]:
+    """Warnings before the first round; priors that cannot tell the classes apart are refused."""
+    try:
+        messages = list(check_identifiability(federation))
+    except InputError as problem:
+        if not force and not context.method.needs_truth:
+            raise
+        messages = [str(problem).partition(";")[0] + "."]
+    clients = config.participants(len(federation.clients))
+    messages += context.method.startup_warnings(config.rounds)
+    messages += context.algorithm.startup_warnings(weights_of(context.module), clients)
+    return [*messages, *context.engine.warnings]
+
+
+def _build_context(study: Study, recipe: Recipe, store: ClientStore) -> RunContext:
+    """Build the parts of a run and check everything that can be wrong with them."""
+    federation, truth, config = study.federation, study.truth, recipe.config
+    if config.select == "held-out-error" and truth is None:
+        raise InputError("select held-out-error: needs labels, and this federation has none; use held-out-loss.")
+    if config.select != "last" and not any(len(c.held_out) for c in federation.clients):
+        raise InputError(f"select {config.select}: no client has held-out rows; hold some out, or use select last.")
+    name = models.resolve(config.model, federation.input_shape) if recipe.model is None else "custom"
+    module = models.build(
+        name if recipe.model is None else recipe.model, federation.input_shape, len(federation.classes), config.seed
+    )
+    method = recipe.make_method(truth)
+    _check_fit(federation, module, method, config)
+    if config.start_weights:
+        models.load_start_weights(module, config.start_weights)
+    algorithm = recipe.make_algorithm()
+    device = resolve_device(config.device)
+    module.to(device)
+    federation = move_to_device(federation, device, precision_of(module))
+    engine = SimulationEngine(federation, method, algorithm, module, config, store)
+    labelled = None if truth is None else Study(federation, truth)
+    return RunContext(federation.spec, labelled, module, name, method, algorithm, engine, store)
+
+
+def _check_fit(federation: Federation, module: nn.Module, method: Method, config: TrainConfig) -> None:
+    """Refuse what would fail only in the first step, when a run folder exists already."""
+    if config.augment != "none" and len(federation.input_shape) != 3:
+        raise InputError(f"augment {config.augment}: needs images, but a row has shape {federation.input_shape}.")
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise InputError("the model has no weights to train; use one that has.")
+    if config.batch_size == 1 and any(isinstance(layer, nn.BatchNorm1d) for layer in module.modules()):
+        raise InputError("batch-size 1: batch norm needs two rows a step; use a larger one, or another model.")
+    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
+        for client in federation.clients:
+            if len(method.task(client, federation.spec)) < 2:
+                raise InputError(
+                    f"client '{client.name}' has one row to train on; batch norm needs two, so use another model."
+                )
+
+
+def _deliver(
+    context: RunContext,
+    state: TrainingState,
+    folder: RunFolder | None,
+    counts: DataCounts,
+    labels_used: int,
+    study: Study | None,
+) -> Run:
+    """Build the result of a run after its last round, and write it into its folder if it has one."""
+    spec, truth = context.spec, context.study.truth if context.study else None
+    selected = state.history[state.selected_round - 1]
+    load_weights(context.module, state.selected)
+    pooled, by_client = None, list[float]()
+    if truth is not None:
+        pooled, by_client = test_error(context.module, truth, spec.scaling)
+    classifier = Classifier(
+        context.module.cpu(),
+        context.model_name,
+        tuple(spec.classes),
+        spec.input_shape,
+        spec.test_prior,
+        spec.scaling,
+        temperature=selected.temperature,
+        schema=spec.schema,
+    )
+    calibration = None
+    if truth is not None:
+        calibration = calibration_error(classifier.predict_proba(truth.test_inputs), truth.test_labels)
+    result = RunResult(
+        rounds=len(state.history),
+        selected_round=state.selected_round,
+        held_out_loss=selected.held_out_loss,
+        labels_used=labels_used,
+        weights_sha256=tensors_digest(state.weights),
+        data=counts,
+        seconds=round(sum(metrics.seconds for metrics in state.history), 3),
+        test_error=pooled,
+        test_error_clients=sum(by_client) / len(by_client) if by_client else None,
+        test_errors=tuple(by_client),
+        calibration_error=calibration,
+    )
+    if folder is not None:
+        folder.save_classifier(classifier)
+        folder.save_result(result)
+    return Run(classifier, state.history, result, None if folder is None else folder.path, study)

@@ -1,0 +1,67 @@
+"""Accuracy of a classifier without labels, estimated by each site and combined by the coordinator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fedul
+from fedul._utils.files import read_json
+from fedul.engines.flower.protocol.documents import LocalEvaluation
+from fedul.engines.flower.server.coordinator import run_coordinator
+from fedul.engines.flower.server.local_evaluation import combine_local_evaluations, is_plausible
+from fedul.evaluation.assumption import AssumptionTest
+from fedul.evaluation.document import Evaluation
+
+from .test_parity import settings
+from .wire import Wire, digits_sites
+
+CLASSES = ("a", "b")
+
+
+def local(accuracy: float, error: float = 0.03, rows: int = 150, p_value: float | None = 0.5) -> LocalEvaluation:
+    return LocalEvaluation(rows, accuracy, error, p_value)
+
+
+def combine(**evaluations: LocalEvaluation) -> Evaluation:
+    combined = combine_local_evaluations(evaluations, CLASSES)
+    assert combined is not None
+    return combined
+
+
+def test_without_an_estimate_there_is_no_evaluation() -> None:
+    assert combine_local_evaluations({}, CLASSES) is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [local(0.9, rows=0), local(7.0), local(0.9, error=-1), local(0.9, p_value=3), local(0.9, rows=10**12)]
+)
+def test_an_implausible_estimate_is_recognized(wrong: LocalEvaluation) -> None:
+    assert not is_plausible(wrong, 150)
+    assert is_plausible(local(0.9), 150)
+
+
+def test_a_site_without_errors_does_not_outweigh_the_others() -> None:
+    combined = combine(north=local(1.0, error=0.001), south=local(0.8))
+    assert combined.estimated_accuracy == pytest.approx(0.9)
+    assert combined.interval[0] < 0.85
+
+
+def test_a_site_that_does_not_fit_is_named_unless_the_number_of_sites_explains_it() -> None:
+    sites = {f"site-{number}": local(0.9) for number in range(9)}
+    by_chance = combine(**sites, west=local(0.9, p_value=0.01))
+    misfit = combine(**sites, west=local(0.9, p_value=0.001))
+    assert by_chance.assumption == AssumptionTest(pytest.approx(0.1))
+    assert [each.client for each in misfit.assumption.misfits] == ["west"]
+
+
+def test_the_combined_estimate_is_near_the_truth(tmp_path: Path) -> None:
+    run = run_coordinator(Wire(digits_sites(tmp_path, 5)), settings(tmp_path, 5, rounds=15))
+    combined = Evaluation.from_dict(read_json(tmp_path / "run" / "evaluation.json"))
+    truth = fedul.load("digits", clients=5).truth
+    assert truth is not None
+    accuracy = (run.classifier.predict_proba(truth.test_inputs).argmax(axis=1) == truth.test_labels).mean()
+    assert combined.interval[0] <= accuracy <= combined.interval[1]
+    assert abs(combined.estimated_accuracy - accuracy) < 0.05
+    assert {site.site for site in combined.sites} == {f"client-{number}" for number in range(1, 6)}
