@@ -74,7 +74,7 @@ def test_a_run_on_a_table_can_be_resumed_and_another_table_is_refused(
 
 def test_notes_about_the_data_are_printed_before_training(fedul: Fedul, files: Path) -> None:
     outcome = fedul(ANEW.replace("--truth-column truth ", ""))
-    assert "note: column 'truth' holds class names and is left out" in outcome.err
+    assert "note: column 'truth' holds the class names and is left out" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_check_says_whether_the_data_is_enough(fedul: Fedul, files: Path) -> Non
     shown = fedul(CHECK)
     assert shown.code == 0
     assert "Enough" in shown.out
-    assert "column 'truth' holds class names" in shown.err
+    assert "column 'truth' holds the class names" in shown.err
 
 
 def test_check_says_what_is_missing_where_it_is_not_enough(fedul: Fedul, files: Path) -> None:

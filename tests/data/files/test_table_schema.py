@@ -83,7 +83,7 @@ def test_a_stored_schema_that_is_damaged_is_refused(stored: dict[str, object]) -
 @pytest.mark.parametrize(
     ("column", "classes", "remark"),
     [
-        (pa.array(["flu", "cold", None] * 20), ("flu", "cold"), "holds class names and is left out"),
+        (pa.array(["flu", "cold", None] * 20), ("flu", "cold"), "holds the class names and is left out"),
         (pa.array([f"p{i}" for i in range(60)]), (), "is different in nearly every row"),
         (pa.array(["1", "2", "3", "other"] * 15), (), "mixes numbers and text"),
         (pa.array(["x"] * 60), (), "has only one value"),
@@ -99,6 +99,22 @@ def test_a_column_that_is_no_feature_is_pointed_out(column: pa.Array, classes: t
     assert len(warnings) == 1
     assert warnings[0].startswith("column 'odd' ")
     assert remark in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "classes"),
+    [
+        (pa.array(["yes", "no"] * 30), ("yes", "no")),  # an answer, to whatever question
+        (pa.array(["flu", "none"] * 30), ("flu", "cold")),
+        (pa.array(["flu", "flu", None] * 20), ("flu", "cold")),
+    ],
+)
+def test_a_column_that_shares_a_word_with_the_classes_is_kept_with_a_note(
+    column: pa.Array, classes: tuple[str, ...]
+) -> None:
+    schema, warnings = learned({**TABLE, "odd": column}, classes)
+    assert "odd" in schema.names
+    assert any(w.startswith("column 'odd' has class names as values and is used as a feature") for w in warnings)
 
 
 @pytest.mark.parametrize(

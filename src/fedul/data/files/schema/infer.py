@@ -22,7 +22,9 @@ def infer_schema(stats: Mapping[str, ColumnStats], classes: Iterable[str] = ()) 
     known = {name.casefold() for name in classes}
     for name, column_stats in stats.items():
         column, warning = _infer_column(name, column_stats, known)
-        if warning := warning or (_name_warning(name) if column else ""):
+        if column and not warning:
+            warning = _name_warning(name) or _value_warning(column_stats, known)
+        if warning:
             warnings.append(f"column '{name}' {warning}")
         if column is not None:
             columns.append(column)
@@ -40,6 +42,12 @@ def _name_warning(name: str) -> str:
     return ""
 
 
+def _value_warning(stats: ColumnStats, classes: set[str]) -> str:
+    if classes & {word.casefold() for word in stats.words}:
+        return "has class names as values and is used as a feature; if it is the label, use --ignore-columns."
+    return ""
+
+
 def _infer_column(name: str, stats: ColumnStats, classes: set[str]) -> tuple[Column | None, str]:
     missing = stats.missing > 0
     words = {word.casefold() for word in stats.words}
@@ -47,8 +55,9 @@ def _infer_column(name: str, stats: ColumnStats, classes: set[str]) -> tuple[Col
         return None, f"holds {stats.strange} and is left out."
     if not stats.present:
         return None, "is empty and is left out."
-    if words and words <= classes and not stats.numbers:
-        return None, "holds class names and is left out; if it is the label, name it with --label-column."
+    # "yes" and "no" say nothing about what they answer, so only a column of other class names is taken for the label.
+    if words and words == classes and not stats.numbers and not words <= {*YES, *NO}:
+        return None, "holds the class names and is left out; if it is the label, name it with --label-column."
     if wrong := column_problem(stats):
         raise InputError(f"column '{name}': {wrong}")
     if stats.numbers == stats.present:
