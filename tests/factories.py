@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import fedul
 from fedul.classifier import Classifier
 from fedul.core import Federation, Labels, Matrix, Rows, Scaling, Study, Truth, UnlabeledSets, Update, Weights
+from fedul.core.unlabeled_sets import split_held_out
 from fedul.models import build
 
 from .worlds import random_priors, random_shares
@@ -147,6 +148,7 @@ def random_study(
     sets: tuple[int, int] = (1, 5),
     shape: tuple[int, ...] = (3,),
     shared: bool = False,
+    held_out: float = 0.0,
     dtype: torch.dtype = torch.float64,
 ) -> Study:
     """Return clients with different numbers of rows, sets and classes, and labels that are independent of the rows.
@@ -161,8 +163,8 @@ def random_study(
         Least and largest number of rows and of sets of a client.
     shape : tuple of int
         Shape of one row.
-    shared : bool
-        Whether all clients use rows of one array.
+    shared, held_out : bool, float
+        Whether all clients use rows of one array, and the share of every set that is held out.
     dtype : torch.dtype
         Type of the inputs; of whole numbers, they are in 0..255.
     """
@@ -176,11 +178,14 @@ def random_study(
         index = np.sort(generator.choice(len(inputs), count, replace=False))
         numbers = generator.permutation(np.arange(count) % tables)
         priors = _random_sparse_priors(generator, tables, classes, every=c == 0)
-        made.append(UnlabeledSets(f"client-{c}", inputs, make_rows(index, numbers), make_rows(), priors))
-        labels[f"client-{c}"] = generator.integers(classes, size=count)
+        splits = split_held_out(numbers, held_out, np.random.default_rng([seed, c]))
+        train, others = (make_rows(index[at], numbers[at]) for at in splits)
+        made.append(UnlabeledSets(f"client-{c}", inputs, train, others, priors))
+        labels[f"client-{c}"] = generator.integers(classes, size=len(train))
     scaling = Scaling(2.0, -0.5) if dtype.is_floating_point else Scaling(1 / 128, -1.0)
     federation = Federation(made, "abcd"[:classes], random_shares(generator, classes), scaling)
-    return Study(federation, Truth(source, np.zeros(60, np.int64), np.zeros(60, np.int64), labels, {}))
+    held = {client.name: np.zeros(len(client.held_out), np.int64) for client in made}
+    return Study(federation, Truth(source, np.zeros(60, np.int64), np.zeros(60, np.int64), labels, held))
 
 
 def truth_of_training_rows(labels: Mapping[str, Labels], columns: int = 1) -> Truth:

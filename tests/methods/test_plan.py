@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -104,6 +105,23 @@ def test_augmented_rows_keep_their_order_and_targets() -> None:
 def test_rows_in_order_are_all_rows_in_their_own_order() -> None:
     steps = [numbers(step) for step in task_of(10).batches(4)]
     assert steps == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+@repeatable
+@given(st.integers(2, 40), st.integers(1, 40), st.integers(0, 50), seeds)
+def test_rows_that_are_not_trained_on_are_in_no_step_and_do_not_change_what_is_drawn(
+    trained: int, others: int, batch_size: int, seed: int
+) -> None:
+    whole = replace(task_of(trained + others), trained=trained)
+    assert len(whole) == trained
+    assert planned(whole, batch_size, seed) == planned(task_of(trained), batch_size, seed)
+    assert list(chain(*(numbers(step) for step in whole.batches(7)))) == list(range(trained + others))
+
+
+@pytest.mark.parametrize("trained", [0, -1, 11])
+def test_a_task_cannot_train_on_no_row_or_on_more_rows_than_it_has(trained: int) -> None:
+    with pytest.raises(ValueError, match="cannot train on"):
+        replace(task_of(10), trained=trained)
 
 
 def test_weights_of_rows_replace_the_plain_mean() -> None:

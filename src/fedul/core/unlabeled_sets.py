@@ -186,6 +186,12 @@ class UnlabeledSets:
         return cls(name, x, train, rest, cast(Matrix, priors), set_names)  # validated there
 
     @cached_property
+    def all_rows(self) -> Rows:
+        """Rows to train on, followed by held-out rows."""
+        train, held_out = self.train, self.held_out
+        return Rows(torch.cat([train.index, held_out.index]), torch.cat([train.sets, held_out.sets]))
+
+    @cached_property
     def set_priors(self) -> Matrix:
         """Set priors pibar (M,): share of the training rows in each set."""
         counts = np.bincount(self.train.sets.numpy(), minlength=len(self.priors))

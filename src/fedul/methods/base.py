@@ -66,6 +66,8 @@ class Method(ABC):
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         """Return the rows of a client to train on, with their targets.
 
+        The task may also have rows that are not trained on, see `Task`.
+
         Parameters
         ----------
         client : UnlabeledSets
@@ -129,7 +131,8 @@ class Method(ABC):
         targets : Targets
             Targets of the task.
         logits : Tensor
-            (..., n, K) logits of the new global model, in evaluation mode, for all rows of the task.
+            (..., n, K) logits of the new global model, in evaluation mode, for all rows of the task, also those that
+            are not trained on.
         directive : mapping of str to float
             Values that `directive` returned at the coordinator.
         client_state : dict of str to Tensor

@@ -98,20 +98,25 @@ class Step:
 class Task:
     """A client's work under a method: the rows to train on, and their targets.
 
+    Its length is the number of rows to train on. A task may have further rows, after those: `Method.begin_round`
+    receives their logits, but they are in no step.
+
     Parameters
     ----------
     inputs : Tensor
         (N, ...), possibly shared with other clients.
     index : Tensor
-        (n,) positions in `inputs` of the rows to train on.
+        (n,) positions in `inputs` of all rows, those to train on first.
     targets : Targets
         Targets of these rows.
     scaling : Scaling
         Map from stored inputs to network inputs.
     draw : callable, optional
-        Draws random targets for all rows, once per epoch.
+        Draws random targets for all rows to train on, once per epoch.
     draw_step : callable, optional
         Draws random targets for the rows of a step; for targets that are too large to draw for all rows.
+    trained : int, optional
+        Number of rows to train on, from the first; by default all.
     """
 
     inputs: Tensor
@@ -120,12 +125,17 @@ class Task:
     scaling: Scaling
     draw: DrawTargets | None = None
     draw_step: DrawStepTargets | None = None
+    trained: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.trained is not None and not 0 < self.trained <= len(self.index):
+            raise ValueError(f"a task of {len(self.index)} rows cannot train on {self.trained} of them.")
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self.index) if self.trained is None else self.trained
 
     def plan(self, generator: torch.Generator, batch_size: int = 0, augment: str = "none") -> Plan:
-        """Draw one local epoch: a pass over the rows in random order, with everything random that it needs.
+        """Draw one local epoch: a pass over the rows to train on in random order, with everything random that it needs.
 
         Parameters
         ----------
@@ -141,7 +151,7 @@ class Task:
         Plan
             The steps of the epoch.
         """
-        rows, device = len(self.index), self.index.device
+        rows, device = len(self), self.index.device
         order = torch.randperm(rows, generator=generator).to(device)
         drawn = {} if self.draw is None else self.draw(rows, generator)
         drawn = {name: values.to(device) for name, values in drawn.items()}
@@ -150,7 +160,7 @@ class Task:
         return Plan(self, order, step_sizes(rows, batch_size), drawn, augment, augmentations, seed)
 
     def batches(self, batch_size: int) -> Iterator[Step]:
-        """Yield all rows in their order, for prediction."""
+        """Yield all rows in their order, for prediction: also those that are not trained on."""
         for at in torch.split(torch.arange(len(self.index), device=self.index.device), batch_size):
             yield self.step(at)
 

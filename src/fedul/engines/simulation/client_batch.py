@@ -3,8 +3,8 @@
 Rows are gathered for all clients together. Clients with fewer rows or sets are padded, and padded rows have no weight.
 Each client takes the steps of its plan; clients that have finished are left out.
 
-Dimensions: C clients, of which the first A are active; R rows of the largest client; P steps; W rows of the
-largest step.
+Dimensions: C clients, of which the first A are active; R rows of the largest client, trained on or not; P steps;
+W rows of the largest step.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class ClientBatch:
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._tasks = tasks
-        self.rows = [len(task) for task in tasks]
+        self.rows = [len(task) for task in tasks]  # to train on
+        self._all_rows = [len(task.index) for task in tasks]
         self.device = tasks[0].index.device
         self._index = _pad([task.index for task in tasks])  # (C, R)
         self._shares_inputs = all(task.inputs is tasks[0].inputs for task in tasks)
@@ -45,15 +46,15 @@ class ClientBatch:
     def targets(self) -> Targets:
         """The targets of all clients, (C, R, ?) per row, padded to the size of the largest client."""
         every = [task.targets for task in self._tasks]
-        first, largest = every[0], max(self.rows)
+        first, largest = every[0], max(self._all_rows)
         rows = {name: _pad([one.rows[name] for one in every]) for name in first.rows}
         sets = {
             name: pad_sequence([one.sets[name] for one in every], True, first.padding.get(name, 0.0))
             for name in first.sets
         }
         client = {name: torch.stack([one.client[name] for one in every]).unsqueeze(1) for name in first.client}
-        mask = torch.arange(largest, device=self.device) < torch.tensor(self.rows, device=self.device)[:, None]
-        return Targets(rows, sets, client, mask if min(self.rows) < largest else None, first.padding)
+        mask = torch.arange(largest, device=self.device) < torch.tensor(self._all_rows, device=self.device)[:, None]
+        return Targets(rows, sets, client, mask if min(self._all_rows) < largest else None, first.padding)
 
     def inputs(self, positions: Tensor) -> Tensor:
         """Return scaled inputs (P, A, W, ...) of the rows of the first A clients at positions (P, A, W)."""
@@ -75,7 +76,7 @@ class ClientBatch:
         groups = []
         for first in range(0, len(self), group):
             part = ClientBatch(self._tasks[first : first + group])
-            rows = max(part.rows)
+            rows = max(part._all_rows)
             blocks = torch.split(positions[:, : len(part), :rows], PREDICT_BATCH, dim=2)
             logits = [module(part.inputs(at).flatten(0, 2)).unflatten(0, at.shape[1:]) for at in blocks]
             groups.append(nn.functional.pad(torch.cat(logits, 1), (0, 0, 0, largest - rows)))
