@@ -25,6 +25,7 @@ _HOMES = {
     "Transition": "core.transition",
     "Truth": "core.truth",
     "UnlabeledSets": "core.unlabeled_sets",
+    "adjust_sites": "data.adjust_sites",
     "check": "evaluation.check",
     "evaluate": "evaluation.evaluate",
     "compare": "experiments.compare",

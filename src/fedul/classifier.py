@@ -1,12 +1,14 @@
 """The trained classifier: calibrated probabilities for its test prior or, in closed form, for another class mix.
 
-It is saved as a folder of two files, `classifier.json` and `weights.safetensors`. Loading runs no code from them.
+It is saved as a folder of two files, `classifier.json` and `weights.safetensors`, and a third one if rows are adjusted
+by site (`fedul.data.files.site_adjustment_file`). Loading runs no code from them.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -20,11 +22,22 @@ from torch import Tensor, nn
 
 from fedul import models
 from fedul._utils.files import as_path, read_json, read_tensors, write_json, write_tensors
-from fedul.core import PREDICT_BATCH, Matrix, Scaling, Schema, tensor_view, validate_class_mix
+from fedul.core import (
+    PREDICT_BATCH,
+    Matrix,
+    Scaling,
+    Schema,
+    SiteAdjustment,
+    SiteAdjustments,
+    compute_dtype,
+    tensor_view,
+    validate_class_mix,
+)
 from fedul.data.files.memory_table import is_dataframe
-from fedul.data.files.new_rows import RowReader
+from fedul.data.files.new_rows import RowReader, unknown_sites_message
 from fedul.data.files.schema import schema_from_dict
 from fedul.data.files.schema.table import TableSchema
+from fedul.data.files.site_adjustment_file import read_adjustments, write_adjustments
 from fedul.errors import InputError
 from fedul.models.weights import load_weights, weights_of
 
@@ -58,6 +71,8 @@ class Classifier:
         Class mix of the rows to classify; by default the trained prior.
     schema : Schema or None
         How tables or image files become inputs; None where training rows were arrays.
+    site_adjustments : SiteAdjustments or None
+        How rows of each site are adjusted; None where they are not.
 
     Examples
     --------
@@ -76,6 +91,7 @@ class Classifier:
     temperature: float = 1.0
     prior: Matrix = None  # type: ignore[assignment]  # None means the trained one
     schema: Schema | None = None
+    site_adjustments: SiteAdjustments | None = None
 
     def __post_init__(self) -> None:
         if self.prior is None:
@@ -94,7 +110,9 @@ class Classifier:
         caption = f"<caption>Classifier ({escape(self.model)})</caption>"
         return f"<table>{caption}<tr><th>class</th><th>prior</th></tr>{rows}</table>"
 
-    def predict_proba(self, rows: Any, batch_size: int = PREDICT_BATCH) -> NDArray[np.float64]:
+    def predict_proba(
+        self, rows: Any, batch_size: int = PREDICT_BATCH, *, client: str | None = None
+    ) -> NDArray[np.float64]:
         """Return the class probabilities of rows.
 
         Parameters
@@ -106,6 +124,9 @@ class Classifier:
             (n, *input_shape), or the path of a .npy or .npz file of such rows.
         batch_size : int, optional
             Rows that the network predicts at a time.
+        client : str, optional
+            Site that all rows are from, for a classifier that adjusts rows by site. Without it, the client column of a
+            table decides, and rows of an unknown site get the mean adjustment, with a warning.
 
         Returns
         -------
@@ -120,15 +141,34 @@ class Classifier:
         if not isinstance(rows, str | os.PathLike) and not (
             isinstance(self.schema, TableSchema) and is_dataframe(rows)
         ):
-            return self._predict_encoded(rows, batch_size)
-        blocks = [self._predict_encoded(block, batch_size) for block in RowReader(rows, self.schema)]
-        return np.concatenate(blocks)
+            return self._predict_encoded(self._adjusted(rows, client), batch_size)
+        if client is not None:
+            self._adjustment_of(client)
+        reader = RowReader(rows, self.schema, self.site_adjustments, client)
+        probabilities = np.concatenate([self._predict_encoded(block, batch_size) for block in reader])
+        if reader.unknown_sites:
+            warnings.warn(unknown_sites_message(reader.unknown_sites), stacklevel=2)
+        return probabilities
+
+    def _adjustment_of(self, client: str | None) -> SiteAdjustment:
+        if self.site_adjustments is None:
+            raise InputError(f"client '{client}': the classifier does not adjust rows by site; leave it out.")
+        return self.site_adjustments.of(client)
+
+    def _adjusted(self, rows: Any, client: str | None) -> Any:
+        """Return an array of encoded rows in units of a site."""
+        if self.site_adjustments is None and client is None:
+            return rows
+        adjustment, inputs = self._adjustment_of(client), _as_tensor(rows)
+        assert self.site_adjustments is not None
+        if client is None and len(self.site_adjustments.sites) > 1:
+            warnings.warn(unknown_sites_message(len(inputs)), stacklevel=3)
+        if inputs.ndim != 2 or inputs.shape[1:] != self.input_shape:
+            return rows  # refused, with its shape
+        return adjustment.apply(inputs.to(compute_dtype(inputs)), self.site_adjustments.columns)
 
     def _predict_encoded(self, inputs: ArrayLike | Tensor, batch_size: int) -> NDArray[np.float64]:
-        try:
-            rows = tensor_view(inputs)
-        except (TypeError, ValueError):
-            raise InputError("rows are not a table of numbers; give an array (rows, ...).") from None
+        rows = _as_tensor(inputs)
         if rows.ndim == 0 or tuple(rows.shape[1:]) != self.input_shape:
             if math.prod(rows.shape[1:]) != math.prod(self.input_shape) or rows.ndim < 2:
                 raise InputError(
@@ -151,10 +191,24 @@ class Classifier:
             raise InputError(f"row {row + 1} gives no finite prediction; it holds missing, infinite or huge values.")
         return probabilities
 
-    def predict(self, rows: Any, batch_size: int = PREDICT_BATCH) -> NDArray[Any]:
-        """Return the name of the most probable class of each row (n,); `rows` as for `predict_proba`."""
-        names: NDArray[Any] = np.asarray(self.classes)[self.predict_proba(rows, batch_size).argmax(axis=1)]
+    def predict(self, rows: Any, batch_size: int = PREDICT_BATCH, *, client: str | None = None) -> NDArray[Any]:
+        """Return the name of the most probable class of each row (n,); arguments as for `predict_proba`."""
+        probabilities = self.predict_proba(rows, batch_size, client=client)
+        names: NDArray[Any] = np.asarray(self.classes)[probabilities.argmax(axis=1)]
         return names
+
+    def for_site(self, client: str | None) -> Classifier:
+        """Return the classifier for rows of one client; None stands for an unknown one, with the mean adjustment."""
+        adjustment = self._adjustment_of(client)
+        assert self.site_adjustments is not None
+        if isinstance(self.schema, TableSchema):
+            schema = self.schema.adjusted(adjustment.location.tolist(), adjustment.deviation.tolist())
+            return replace(self, schema=schema, site_adjustments=None)
+        return replace(self, site_adjustments=replace(self.site_adjustments, sites={client or "mean": adjustment}))
+
+    def without_adjustments(self) -> Classifier:
+        """Return the classifier for rows that are adjusted already, as those of a federation are."""
+        return replace(self, site_adjustments=None)
 
     def with_prior(self, prior: ArrayLike) -> Classifier:
         """Return the classifier for another class mix: posteriors times new over old prior, in closed form.
@@ -187,6 +241,8 @@ class Classifier:
             "prior": self.prior.tolist(),
             "schema": None if self.schema is None else self.schema.to_dict(),
         }
+        if self.site_adjustments is not None:
+            description["site_adjustments"] = write_adjustments(folder, self.site_adjustments)
         # The weights file holds the description too, under its digest, so that an altered or exchanged file is noticed.
         write_tensors(folder / "weights.safetensors", weights_of(self.module), description)
         write_json(folder / "classifier.json", description)
@@ -222,6 +278,7 @@ class Classifier:
         if wanted != {name: tensor.shape for name, tensor in tensors.items()}:
             raise InputError(f"{folder}: the weights do not fit the model '{description['model']}'.")
         load_weights(module, tensors)
+        adjusted = description.get("site_adjustments")
         return cls(
             module,
             description["model"],
@@ -232,4 +289,12 @@ class Classifier:
             float(description["temperature"]),
             np.array(description["prior"]),
             schema=schema_from_dict(description.get("schema")),
+            site_adjustments=None if adjusted is None else read_adjustments(folder, adjusted),
         )
+
+
+def _as_tensor(rows: Any) -> Tensor:
+    try:
+        return tensor_view(rows)
+    except (TypeError, ValueError):
+        raise InputError("rows are not a table of numbers; give an array (rows, ...).") from None

@@ -78,9 +78,7 @@ class BenchmarkDataConfig:
         choices=("iid", "noniid", "noniid-text"),
     )
     prior_recipe: str = option(
-        "boosted",
-        "Random class priors: as in the paper's published code, or as in its text.",
-        choices=PRIOR_RECIPES,
+        "boosted", "Random class priors: as in the paper's published code, or as in its text.", choices=PRIOR_RECIPES
     )
     priors: str | None = priors_option()
     prior_source: str = option(
@@ -90,9 +88,7 @@ class BenchmarkDataConfig:
     )
     prior_noise: float = option(0.0, "Noise EPS on the priors that clients know (0 = exact).", low=0)
     noise_formula: str = option(
-        "intended",
-        "Noise formula: as the paper intends it, or as it is printed.",
-        choices=NOISE_FORMULAS,
+        "intended", "Noise formula: as the paper intends it, or as it is printed.", choices=NOISE_FORMULAS
     )
     sets_overlap: bool = option(True, "Whether sets of a client may share rows, as in the paper.")
     held_out: float = held_out_option()
@@ -133,6 +129,11 @@ class FileDataConfig:
     )
     category_columns: tuple[str, ...] = option(
         (), "Columns whose numbers are category codes, separated by commas.", parse=parse_names
+    )
+    site_adjustment: str = option(
+        "off",
+        "Standardise the rows of each client as if it had the test prior; auto if clients differ beyond their priors.",
+        choices=("off", "on", "auto"),
     )
     image_size: int = option(0, "Resize images to this many pixels per side (0 = keep their size).", low=0, high=1024)
     held_out: float = held_out_option()
@@ -191,9 +192,7 @@ class TrainConfig:
         "the one with the lowest error on labels, or the last.",
         choices=("held-out-loss", "held-out-error", "last"),
     )
-    evaluate_every: int = option(
-        1, "Measure the test error every N rounds, if there are labels (0 = at the end).", low=0
-    )
+    evaluate_every: int = option(1, "Measure the test error every N rounds, if labels exist (0 = at the end).", low=0)
     checkpoint_every: int = option(0, "Write a checkpoint every N rounds (0 = every 2 seconds).", low=0)
     device: str = option("auto", "Device; auto uses a GPU if there is one.")
     threads: int = option(0, "Threads for computation (0 = one for small networks, else all cores).", low=0, high=1024)
@@ -229,6 +228,7 @@ class CoordinatorConfig:
     test_prior: str = option(
         "uniform", "Class mix of the population that the classifier is for: uniform, or 'A=0.1,B=0.9'."
     )
+    site_adjustment: bool = option(False, "Whether each site standardises its rows as if it had the test prior.")
     sites: int = option(2, "Sites to wait for before the first round.", low=1)
     min_sites: int = option(2, "Updates that a round needs; with fewer it is repeated.", low=1)
     start_seconds: float = option(600.0, "Seconds to wait for the sites before the first round.", above=0)

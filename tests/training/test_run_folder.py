@@ -250,7 +250,7 @@ def test_without_averaging_the_weights_are_not_stored_twice(tmp_path: Path) -> N
 
 def test_the_classifier_is_found_in_a_run_and_in_a_bare_model_folder(run: RunFolder) -> None:
     one = Classifier(build("linear", (2,), 2, 0), "linear", ("a", "b"), (2,), np.array([0.5, 0.5]))
-    run.save_classifier(one)
+    run.save_classifiers(one, {})
     for folder in (run.path, run.path / "model"):
         found = RunFolder(folder).load_classifier()
         assert np.array_equal(found.predict_proba([[1.0, 2.0]]), one.predict_proba([[1.0, 2.0]]))

@@ -91,6 +91,7 @@ class Algorithm:
     needs_mean_gradient: ClassVar[bool] = False
     """Whether `finish` needs the mean of the local gradients, which costs one addition per step."""
 
+    personalizes: ClassVar[bool] = False  # whether `start` gives every client its own model, which is delivered too
     uniform_only: ClassVar[bool] = False
     """Whether all clients count the same, so that `weighting` must be "uniform"."""
 

@@ -1,16 +1,18 @@
 """FedBN: batch-norm layers stay at the client, because they absorb how its inputs differ from those of other clients.
 
 Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021. A client starts from
-the global weights and its local batch-norm layers (scale, shift, statistics). In the paper every client has its own
-model. The one classifier that fedul delivers has the mean scale and shift and the *pooled* statistics, which are those
-of one batch over the rows of all clients: the pooled variance includes the variance of the clients' means. Without
-batch norm in the model it is FedAvg.
+the global weights and its local batch-norm layers (scale, shift, statistics). As in the paper,
+every client has its own model, which is delivered in process; at a site it stays in the site's state. The one
+classifier for all, also for new sites, has the mean scale and shift and the *pooled* statistics, which are those of one
+batch over the rows of all clients: the pooled variance includes the variance of the clients' means. Without batch norm
+in the model it is FedAvg.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -33,6 +35,8 @@ class FedBN(Algorithm):
     step : float, default=1.0
         Global step size.
     """
+
+    personalizes: ClassVar[bool] = True
 
     def startup_warnings(self, weights: Weights, clients: int) -> list[str]:
         return (

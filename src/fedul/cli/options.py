@@ -23,6 +23,10 @@ RunPath = Annotated[str, typer.Argument(help="Folder of a finished run.", metava
 ModelFactory = Annotated[
     str | None, typer.Option(help="package.module:factory, if the classifier was trained with your own model.")
 ]
+Site = Annotated[
+    str | None,
+    typer.Option(help="Site that the rows are from, if the run has an adjustment or a classifier for each site."),
+]
 
 LIST_HINTS = {"method": "'fedul methods' lists them", "algorithm": "'fedul algorithms' lists them"}
 """Hints in the help of options whose choices installed packages can extend."""

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from fedul._utils.display import counted
 from fedul.cli import show
-from fedul.cli.options import Json, ModelFactory, RunPath
+from fedul.cli.options import Json, ModelFactory, RunPath, Site
 from fedul.errors import InputError
 
 
@@ -61,6 +61,10 @@ def predict(
     estimate_prior: Annotated[
         bool, typer.Option("--estimate-prior", help="Estimate this class mix from the rows, and use it.")
     ] = False,
+    site: Site = None,
+    site_state: Annotated[
+        str | None, typer.Option(help="State folder of a Flower site, to use the adjustment that stays there.")
+    ] = None,
     model: ModelFactory = None,
     json: Json = False,
 ) -> None:
@@ -70,6 +74,7 @@ def predict(
     predicted class and the probability of each class.
     """
     from fedul.data.class_mix import parse_class_mix
+    from fedul.data.files.new_rows import unknown_sites_message
     from fedul.reporting.predictions import Predictions, check_output
     from fedul.training import RunFolder
 
@@ -77,7 +82,13 @@ def predict(
         check_output(Path(out), Path(inputs))
     if estimate_prior and prior is not None:
         raise InputError("prior and estimate-prior: give one of the two.")
-    classifier = RunFolder(run).load_classifier(model)
+    if site is not None and site_state is not None:
+        raise InputError("site and site-state: give one of the two.")
+    classifier = RunFolder(run).load_classifier(model, site)
+    if site_state is not None:
+        from fedul.engines.flower.site.site_adjustment import with_site_state
+
+        classifier = with_site_state(classifier, Path(site_state).expanduser())
     classes = tuple(classifier.classes)
     if prior is not None:
         classifier = classifier.with_prior(parse_class_mix(prior, classes, where="prior"))
@@ -95,6 +106,8 @@ def predict(
     for name, count in predictions.unseen.items():
         have = "1 row has" if count == 1 else f"{count:,} rows have"
         show.print_note(f"column '{name}': {have} a value that did not occur in training")
+    if predictions.unknown_sites:
+        show.print_note(unknown_sites_message(predictions.unknown_sites))
     if json:
         show.print_json(document)
         return
@@ -120,6 +133,7 @@ def export(
         str | None,
         typer.Option(help="Class mix of the population that the classifier is for: uniform, 'A=0.1,B=0.9', or a file."),
     ] = None,
+    site: Site = None,
     model: ModelFactory = None,
     json: Json = False,
 ) -> None:
@@ -127,12 +141,12 @@ def export(
 
     The ONNX file takes raw rows and returns probabilities; it needs neither Python nor fedul.
     """
-    from fedul.exporting.export import NOT_COMPARED, export_files
+    from fedul.exporting.export import export_files
 
-    result = export_files(run, out, format, prior, model)
+    result = export_files(run, out, format, prior, model, site=site)
     files = [str(file) for file in result.files]
-    if format == "onnx" and result.largest_difference is None:
-        show.print_note(NOT_COMPARED)
+    for message in result.warnings:
+        show.print_note(message)
     known = (
         {"largest_difference": result.largest_difference} if result.card is None else {"card": result.card.to_dict()}
     )

@@ -21,6 +21,8 @@ __getattr__, __dir__ = lazy_exports(
         "validate_class_mix": "priors",
         "validate_priors": "priors",
         "validate_test_prior": "priors",
+        "SiteAdjustment": "site_adjustment",
+        "SiteAdjustments": "site_adjustment",
         "SIGNIFICANCE": "statistics",
         "Z_95": "statistics",
         "paired_p_value": "statistics",

@@ -16,6 +16,7 @@ from fedul._utils.display import counted
 from fedul.core import priors as prior_tools
 from fedul.core.inputs import inputs_digest, memory_key
 from fedul.core.priors import Matrix
+from fedul.core.site_adjustment import SiteAdjustments
 from fedul.core.task_spec import Scaling, Schema, TaskSpec
 from fedul.core.unlabeled_sets import UnlabeledSets
 from fedul.errors import InputError, wrong_type
@@ -37,6 +38,8 @@ class Federation:
         Map from stored inputs to network inputs.
     schema : Schema, optional
         How tables or files became inputs; None where they were arrays.
+    site_adjustments : SiteAdjustments, optional
+        How the rows of each client were adjusted (`fedul.adjust_sites`); None where they were not.
 
     Raises
     ------
@@ -56,6 +59,7 @@ class Federation:
     test_prior: Matrix = None  # type: ignore[assignment]  # None means uniform
     scaling: Scaling = field(default_factory=Scaling)
     schema: Schema | None = None
+    site_adjustments: SiteAdjustments | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.classes, Iterable):

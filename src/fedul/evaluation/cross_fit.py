@@ -88,6 +88,7 @@ class _Part:
     def predict(self, classifier: Classifier, chosen: Mask) -> None:
         at = np.flatnonzero(chosen)
         batches = gather_rows([(self.client.inputs, self.rows.index[torch.from_numpy(at)])], BLOCK)
+        classifier = classifier.without_adjustments()  # the rows of a federation are adjusted already
         for first, batch in zip(range(0, len(at), BLOCK), batches, strict=True):
             self.probabilities[at[first : first + BLOCK]] = classifier.predict_proba(batch)
 

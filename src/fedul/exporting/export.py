@@ -24,14 +24,17 @@ NOT_COMPARED = (
     "the file was not compared with the classifier, because onnxruntime is not installed (pip install 'fedul[onnx]')"
 )
 
+MEAN_ADJUSTMENT = "rows are adjusted by the mean of all sites; for rows of one site, name it with --site (site=...)"
+
 
 @dataclass(frozen=True)
 class ExportResult:
-    """Files that were written; the largest difference of probabilities for ONNX, or the card."""
+    """Files that were written; the largest difference of probabilities for ONNX, or the card; and warnings."""
 
     files: tuple[Path, ...]
     largest_difference: float | None = None
     card: ModelCard | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def export(
@@ -41,6 +44,7 @@ def export(
     prior: str | ArrayLike | None = None,
     model: Model | None = None,
     *,
+    site: str | None = None,
     evaluation: Evaluation | None = None,
 ) -> Path:
     """Write a trained classifier for use without Python, or its model card.
@@ -58,6 +62,9 @@ def export(
         or a file. Without it, the test prior of the training.
     model : str, nn.Module or callable, optional
         The custom model, if `run` is a folder that was trained with one.
+    site : str, optional
+        Site that the classifier is for, if the run has an adjustment or a classifier for each site. Without it, an ONNX
+        file has the mean adjustment.
     evaluation : Evaluation, optional
         What `fedul.evaluate` returned, for the card of a run without a folder.
 
@@ -77,9 +84,9 @@ def export(
         format = "onnx" if out is not None and as_path(out, "out").suffix.lower() == ".onnx" else "card"
         if out is None:
             raise InputError("format: give one (onnx or card), or a file to write.")
-    result = export_files(run, out, format, prior, model, evaluation=evaluation)
-    if format == "onnx" and result.largest_difference is None:
-        warnings.warn(NOT_COMPARED, stacklevel=2)
+    result = export_files(run, out, format, prior, model, site=site, evaluation=evaluation)
+    for message in result.warnings:
+        warnings.warn(message, stacklevel=2)
     return result.files[0]
 
 
@@ -90,12 +97,13 @@ def export_files(
     prior: str | ArrayLike | None = None,
     model: Model | None = None,
     *,
+    site: str | None = None,
     evaluation: Evaluation | None = None,
 ) -> ExportResult:
     """Export as `export` does, and return all that is known of the files."""
     if format not in FORMATS:
         raise unknown_name("format", str(format), FORMATS)
-    classifier = run.classifier if isinstance(run, Run) else as_run_folder(run).load_classifier(model)
+    classifier = _classifier_of(run, model, site)
     if prior is not None:
         if isinstance(prior, str):
             prior = parse_class_mix(prior, tuple(classifier.classes), where="prior")
@@ -107,12 +115,27 @@ def export_files(
     return _write_onnx(file, classifier)
 
 
+def _classifier_of(run: Run | RunFolder | str | Path, model: Model | None, site: str | None) -> Classifier:
+    """Return the classifier of a run, or the one of a single site."""
+    if not isinstance(run, Run):
+        return as_run_folder(run).load_classifier(model, site)
+    if site is None:
+        return run.classifier
+    return run.site_classifiers[site] if site in run.site_classifiers else run.classifier.for_site(site)
+
+
 def _write_onnx(file: Path, classifier: Classifier) -> ExportResult:
     from fedul.exporting.onnx import export_onnx
 
     if file.suffix.lower() != ".onnx":
         raise InputError(f"{file}: an ONNX file ends in .onnx; choose another --out.")
-    return ExportResult((file,), largest_difference=export_onnx(classifier, file))
+    messages = []
+    if classifier.site_adjustments is not None and len(classifier.site_adjustments.sites) > 1:
+        classifier = classifier.for_site(None)
+        messages.append(MEAN_ADJUSTMENT)
+    difference = export_onnx(classifier, file)
+    messages += [NOT_COMPARED] if difference is None else []
+    return ExportResult((file,), largest_difference=difference, warnings=tuple(messages))
 
 
 def _write_card(file: Path, card: ModelCard) -> ExportResult:

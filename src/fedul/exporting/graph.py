@@ -96,6 +96,10 @@ def add_encoding(graph: Graph, classifier: Classifier, inputs: list[Input], into
         rows = graph.add("Concat", *parts, axis=1)  # (n, width)
     else:
         rows = graph.add("Cast", inputs[0].name, to=_float32())
+    if classifier.site_adjustments is not None:  # of one site, or the mean
+        adjustment = classifier.site_adjustments.mean
+        rows = graph.add("Sub", rows, adjustment.location.astype(np.float32)[None])
+        rows = graph.add("Div", rows, adjustment.deviation.astype(np.float32)[None])
     scaled = graph.add("Mul", rows, np.float32(classifier.scaling.scale))
     graph.add("Add", scaled, np.float32(classifier.scaling.shift), into=into)
 

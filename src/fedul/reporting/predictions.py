@@ -45,8 +45,8 @@ class Predictions:
 
     def __init__(self, classifier: Classifier, source: Any, *, estimate_prior: bool = False) -> None:
         self.classes = tuple(classifier.classes)
-        self._rows = RowReader(source, classifier.schema)
-        self._blocks = _predict_blocks(classifier, self._rows)
+        self._rows = RowReader(source, classifier.schema, classifier.site_adjustments)
+        self._blocks = _predict_blocks(classifier.without_adjustments(), self._rows)
         self.mix: ClassMix | None = None
         if estimate_prior:
             every = np.concatenate(list(self._blocks))
@@ -58,6 +58,11 @@ class Predictions:
     def unseen(self) -> Mapping[str, int]:
         """By column, the number of rows with a value that did not occur in training; complete after reading."""
         return self._rows.unseen
+
+    @property
+    def unknown_sites(self) -> int:
+        """Number of rows that got the mean adjustment of all sites; complete after reading."""
+        return self._rows.unknown_sites
 
     @property
     def estimated_prior(self) -> dict[str, dict[str, float]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,8 @@ class Run:
         Configuration and objects that the run was trained with; None for a run on Flower.
     record : RunRecord or None
         Everything needed to repeat the run, as `config.json` has it; None for a run on Flower.
+    site_classifiers : mapping of str to Classifier
+        Classifiers of single clients, under algorithms that keep a part of the model there (`fedbn`); else empty.
     """
 
     classifier: Classifier
@@ -110,6 +112,7 @@ class Run:
     study: Study | None = None
     recipe: Recipe | None = None
     record: RunRecord | None = None
+    site_classifiers: Mapping[str, Classifier] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         error = "" if self.test_error is None else f", test error {self.test_error:.2%}"

@@ -17,10 +17,11 @@ from torch import nn
 from fedul._utils.randomness import torch_generator
 from fedul.algorithms.base import Algorithm
 from fedul.config import TrainConfig
-from fedul.core import RoundMetrics, Study, TaskSpec, Update
+from fedul.core import RoundMetrics, Study, TaskSpec, Update, Weights
 from fedul.engines.base import Broadcast, Engine, EngineMetrics
 from fedul.engines.client_store import ClientStore
 from fedul.engines.held_out import sum_held_out
+from fedul.engines.simulation.local_steps import split_client_state
 from fedul.errors import FedulError
 from fedul.methods.base import Method
 from fedul.models.weights import load_weights, weights_of
@@ -217,8 +218,17 @@ def _evaluate_round(
             state, best_loss=comparison.loss, best_tolerance=total.standard_error, best_evaluations=evaluations
         )
     if is_selected(before, metrics, comparison, config.select):
-        state = replace(state, selected=state.averaged, selected_round=state.round)
+        sites = _local_weights(context)
+        state = replace(state, selected=state.averaged, selected_round=state.round, selected_sites=sites)
     return state
+
+
+def _local_weights(context: RunContext) -> dict[str, Weights]:
+    """Return by client the weights that it does not share; empty if it shares all, or is at a site of its own."""
+    if not context.algorithm.personalizes:
+        return {}
+    states = {name: split_client_state(context.store.read(name))[1] for name in context.engine.names}
+    return {name: {key: t.detach().cpu() for key, t in own.items()} for name, own in states.items() if own}
 
 
 def _truth_metrics(context: RunContext, config: TrainConfig, number: int) -> dict[str, Any]:

@@ -17,6 +17,9 @@ CLIENT_STATES = "checkpoint/clients"
 MODEL = "model"
 """Folder of the classifier of the selected round."""
 
+SITE_MODELS = "model/sites"
+"""Folder of the classifiers of single sites, under algorithms that keep a part of the model at the clients."""
+
 RESULT = "result.json"
 """Result of the run; its presence says that the run is finished."""
 

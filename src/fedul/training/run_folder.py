@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from fedul._utils.documents import read_document_file
 from fedul._utils.files import FolderLock, as_path, remove_leftovers, write_bytes, write_json
@@ -21,6 +23,9 @@ from fedul.training import run_files
 from fedul.training.result import RunResult
 from fedul.training.run_record import RunRecord
 from fedul.training.state import TrainingState, read_checkpoint, write_checkpoint
+
+LONGEST_NAME = 120
+"""Characters of the name of a site's folder, beyond which it is cut."""
 
 
 class RunBusy(InputError):
@@ -130,9 +135,18 @@ class RunFolder:
         """Return the store of what methods and algorithms keep per client."""
         return DiskStore(self.path / run_files.CLIENT_STATES)
 
-    def save_classifier(self, classifier: Classifier) -> None:
-        """Write the classifier of the selected round."""
+    def save_classifiers(self, classifier: Classifier, sites: Mapping[str, Classifier]) -> None:
+        """Write the classifier of the selected round, and those of single sites, if there are any."""
         classifier.save(self.path / run_files.MODEL)
+        for name, own in sites.items():
+            own.save(self._site_folder(name))
+
+    def _site_folder(self, site: str) -> Path:
+        """Return the folder of a site's classifier; characters that are unsafe in file names are percent-encoded."""
+        name = quote(site, safe=" ").replace(".", "%2E")
+        if len(name) > LONGEST_NAME:
+            name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(site.encode()).hexdigest()[:8]}"
+        return self.path / run_files.SITE_MODELS / name
 
     def save_result(self, result: RunResult) -> None:
         """Write the result; its presence says that the run is finished."""
@@ -153,10 +167,20 @@ class RunFolder:
                 f"{file}: cannot be read ({problem}); continue the run (--resume), which writes it again."
             ) from None
 
-    def load_classifier(self, model: Model | None = None) -> Classifier:
-        """Read the classifier of a finished run (or of a bare model folder)."""
+    def load_classifier(self, model: Model | None = None, site: str | None = None) -> Classifier:
+        """Read the classifier of a finished run (or of a bare model folder), or the one of a single site."""
         if (self.path / run_files.CONFIG).exists():
             self.stored_config()  # refuses a run of another version
+        if site is not None:
+            if self._site_folder(site).is_dir():
+                return Classifier.load(self._site_folder(site), model=model)
+            classifier = self.load_classifier(model)
+            if classifier.site_adjustments is None:
+                raise InputError(
+                    f"{self.path}: has no classifier of a site '{site}'; such are trained with --site-adjustment or "
+                    "--algorithm fedbn."
+                )
+            return classifier.for_site(site)
         for folder in (self.path / run_files.MODEL, self.path):
             if (folder / "classifier.json").exists():
                 return Classifier.load(folder, model=model)

@@ -16,7 +16,7 @@ from fedul import __version__
 from fedul._utils.documents import Document, read_document
 from fedul._utils.files import read_json, write_json
 from fedul._utils.settings import to_dict
-from fedul.config import BenchmarkDataConfig, TrainConfig
+from fedul.config import BenchmarkDataConfig, FileDataConfig, TrainConfig
 from fedul.errors import InputError
 from fedul.models.weights import weights_of
 
@@ -35,7 +35,11 @@ RESUMABLE_CHANGES = {
     "data_dir",
 }
 """Settings that a resumed run may change: they do not alter the rounds already done."""
-DEFAULTS = {**to_dict(TrainConfig()), **to_dict(BenchmarkDataConfig())}
+DEFAULTS = {
+    **to_dict(TrainConfig()),
+    **to_dict(BenchmarkDataConfig()),
+    "site_adjustment": FileDataConfig.site_adjustment,
+}
 """Value of a setting that a run does not record, because it was written before the setting existed."""
 
 

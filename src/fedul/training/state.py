@@ -16,7 +16,7 @@ from fedul.core import RoundMetrics, Weights
 from fedul.engines.held_out import HeldOutSums
 from fedul.errors import InputError
 
-_GROUPS = ("weights", "server", "averaged", "selected", "best_evaluations")
+_GROUPS = ("weights", "server", "averaged", "selected", "selected_sites", "best_evaluations")
 """Prefixes of tensor names."""
 
 
@@ -48,6 +48,8 @@ class TrainingState:
         By client, the round that its stored state is from.
     best_evaluations : mapping of str to HeldOutSums
         Held-out sums of the round with the lowest loss, by evaluator.
+    selected_sites : mapping of str to mapping
+        By client, the weights that it did not share in the selected round; empty under most algorithms.
     """
 
     round: int
@@ -61,6 +63,7 @@ class TrainingState:
     history: Sequence[RoundMetrics]
     client_state_rounds: Mapping[str, int] = field(default_factory=dict)
     best_evaluations: Mapping[str, HeldOutSums] = field(default_factory=dict)
+    selected_sites: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, weights: Mapping[str, Tensor]) -> TrainingState:
@@ -126,6 +129,9 @@ def write_checkpoint(path: Path, state: TrainingState, run: str) -> None:
     if state.selected_round != state.round:
         groups["selected"] = state.selected
     groups["best_evaluations"] = {name: sums.to_tensor() for name, sums in state.best_evaluations.items()}
+    groups["selected_sites"] = {
+        f"{site}/{name}": tensor for site, own in state.selected_sites.items() for name, tensor in own.items()
+    }
     notes = _Notes(
         run=run,
         round=state.round,
@@ -155,6 +161,10 @@ def read_checkpoint(path: Path, run: str) -> TrainingState:
     if notes.run != run:
         raise InputError(f"{path}: is the checkpoint of another run; restore the checkpoint of this run.")
     averaged = groups["averaged"] or groups["weights"]
+    sites: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in groups["selected_sites"].items():
+        site, _, name = key.rpartition("/")  # the name of a site may hold a slash, that of a weight does not
+        sites.setdefault(site, {})[name] = tensor
     return TrainingState(
         round=notes.round,
         weights=groups["weights"],
@@ -167,4 +177,5 @@ def read_checkpoint(path: Path, run: str) -> TrainingState:
         history=notes.history,
         client_state_rounds=notes.client_state_rounds,
         best_evaluations={name: HeldOutSums.from_tensor(*each) for name, each in sums.items()},
+        selected_sites=sites,
     )

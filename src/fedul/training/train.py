@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -241,10 +242,12 @@ def _deliver(
         spec.scaling,
         temperature=selected.temperature,
         schema=spec.schema,
+        site_adjustments=None if study is None else study.federation.site_adjustments,
     )
     calibration = None
     if truth is not None:
-        calibration = calibration_error(classifier.predict_proba(truth.test_inputs), truth.test_labels)
+        probabilities = classifier.without_adjustments().predict_proba(truth.test_inputs)
+        calibration = calibration_error(probabilities, truth.test_labels)
     result = RunResult(
         rounds=len(state.history),
         selected_round=state.selected_round,
@@ -258,7 +261,21 @@ def _deliver(
         test_errors=tuple(by_client),
         calibration_error=calibration,
     )
+    sites = _site_classifiers(context.algorithm, classifier, state)
     if folder is not None:
-        folder.save_classifier(classifier)
+        folder.save_classifiers(classifier, sites)
         folder.save_result(result)
-    return Run(classifier, state.history, result, None if folder is None else folder.path, study)
+    return Run(
+        classifier, state.history, result, None if folder is None else folder.path, study, site_classifiers=sites
+    )
+
+
+def _site_classifiers(algorithm: Algorithm, classifier: Classifier, state: TrainingState) -> dict[str, Classifier]:
+    """Return the classifiers of clients that keep a part of the model."""
+    classifiers = {}
+    for name, own in state.selected_sites.items():
+        module = copy.deepcopy(classifier.module)
+        load_weights(module, algorithm.start(dict(state.selected), dict(own)))
+        pooled = classifier if classifier.site_adjustments is None else classifier.for_site(name)
+        classifiers[name] = replace(pooled, module=module)
+    return classifiers

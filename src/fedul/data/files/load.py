@@ -24,6 +24,7 @@ from fedul.core import (
     split_held_out,
     validate_test_prior,
 )
+from fedul.data.adjust_sites import apply_site_adjustment
 from fedul.data.class_mix import parse_class_mix
 from fedul.data.files.array_collection import ArrayCollection
 from fedul.data.files.assign import ClientRows, Collection, assign_to_clients, class_codes
@@ -134,10 +135,15 @@ def load_files(config: FileDataConfig, tables: Mapping[str, Table]) -> Study:
     common = common_signature({config.data: rows.signature()}, rows.classes)
     clients = rows.clients(common.schema)
     prior = _parse_test_prior(config.test_prior, rows.classes, clients)
-    return Study(
+    federation, messages = apply_site_adjustment(
         Federation(clients, rows.classes, prior, common.scaling, common.schema),
+        config.site_adjustment,
+        getattr(rows.collection, "client_column", None),
+    )
+    return Study(
+        federation,
         None,
-        warnings=common.warnings,
+        warnings=[*common.warnings, *messages],
         prior_counts={part.name: part.cases for part in rows.parts},
         true_labels=rows.true_labels(config.truth_column) if config.truth_column else None,
     )

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from fedul.core import Schema
+from fedul.core import Schema, SiteAdjustments
 from fedul.data.files.array_file import read_array_file
 from fedul.data.files.image_collection import image_files, read_image
 from fedul.data.files.memory_table import as_table, is_dataframe
 from fedul.data.files.schema import ImageSchema
+from fedul.data.files.schema.column_stats import as_words
 from fedul.data.files.schema.table import Number, TableSchema
-from fedul.data.files.tables import open_tables
+from fedul.data.files.tables import Table, open_tables
 from fedul.data.files.thousands import check_thousands_points
 from fedul.errors import InputError
 
@@ -34,18 +36,31 @@ class RowReader:
         A table file, a folder or pattern of tables, an image or a folder of images, an array file, or a DataFrame.
     schema : Schema or None
         How rows were encoded in training; None where they were arrays.
+    adjustments : SiteAdjustments, optional
+        Adjustments of the sites, which rows get after encoding.
+    client : str, optional
+        Client of all rows. Without it, a table may name the client of each row, and other rows get the mean adjustment.
 
     Attributes
     ----------
     unseen : Counter of str
         By column, the number of values that did not occur in training. Filled while iterating.
+    unknown_sites : int
+        Number of rows that got the mean adjustment of several sites. Filled while iterating.
     """
 
-    def __init__(self, source: Any, schema: Schema | None) -> None:
+    def __init__(
+        self,
+        source: Any,
+        schema: Schema | None,
+        adjustments: SiteAdjustments | None = None,
+        client: str | None = None,
+    ) -> None:
         self._table = as_table(source, "rows") if is_dataframe(source) else None
         self._path = Path("rows" if self._table else source).expanduser()
-        self._schema = schema
+        self._schema, self._adjustments, self._client = schema, adjustments, client
         self.unseen: Counter[str] = Counter()
+        self.unknown_sites = 0
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         if isinstance(self._schema, TableSchema):
@@ -59,7 +74,8 @@ class RowReader:
                 files = self._files[first : first + IMAGES_PER_BLOCK]
                 yield np.stack([read_image(file, self._schema) for file in files])
         else:
-            yield read_array_file(self._path)
+            rows = read_array_file(self._path)
+            yield rows if self._adjustments is None else self._adjusted(rows, [self._client] * len(rows))
 
     def _table_blocks(self, schema: TableSchema) -> Iterator[NDArray[Any]]:
         tables = open_tables(self._table or str(self._path))
@@ -68,14 +84,35 @@ class RowReader:
         rows = 0
         for table in tables:
             done = 0
-            for block in table.blocks(schema.names):
+            key = self._client_column(table)
+            for block in table.blocks([*schema.names, *key]):
                 inputs, unseen = schema.encode(block, table.source, first=done)
                 self.unseen.update(unseen)
                 done += len(inputs)
+                if self._adjustments is not None:
+                    clients = as_words(block.column(key[0])).to_pylist() if key else [self._client] * len(inputs)
+                    inputs = self._adjusted(inputs, clients)
+                    for place in schema.number_places():  # a missing value is the mean, also without an indicator
+                        absent = block.column(schema.column_at(place).name).is_null(nan_is_null=True)
+                        inputs[np.asarray(absent), place] = 0
                 yield inputs
             rows += done
         if not rows:
             raise InputError(f"{self._path}: holds no rows.")
+
+    def _client_column(self, table: Table) -> list[str]:
+        """Return the column of a table that names the client of each row, if it is needed and there is one."""
+        name = self._adjustments.client_column if self._adjustments is not None and self._client is None else None
+        return [name] if name in table.columns else []
+
+    def _adjusted(self, inputs: NDArray[Any], clients: Sequence[str | None]) -> NDArray[Any]:
+        """Return encoded rows (n, D) in units of their sites."""
+        assert self._adjustments is not None
+        sites = self._adjustments.sites
+        if self._client is not None:
+            self._adjustments.of(self._client)  # refuses a name that it does not know
+        self.unknown_sites += sum(client not in sites for client in clients) if len(sites) > 1 else 0
+        return self._adjustments.apply(torch.from_numpy(inputs).flatten(1), clients).numpy()
 
     @cached_property
     def _files(self) -> list[Path]:
@@ -90,6 +127,12 @@ class RowReader:
         if not self._path.is_dir():
             return [_safe_name(file.name) for file in self._files]
         return [_safe_name(str(file.relative_to(self._path))) for file in self._files]
+
+
+def unknown_sites_message(rows: int) -> str:
+    """Return the warning that rows got the mean adjustment of all sites."""
+    are = "1 row is" if rows == 1 else f"{rows:,} rows are"
+    return f"{are} of no known site and adjusted by the mean of all sites; name the site, or give the client column"
 
 
 def _safe_name(name: str) -> str:

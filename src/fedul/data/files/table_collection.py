@@ -41,11 +41,15 @@ class TableCollection:
 
     def __init__(self, config: FileDataConfig, table: Table | None = None) -> None:
         self._tables = open_tables(table or config.data)
-        self._client, self._set, self._categories = config.client_column, config.set_column, config.category_columns
+        self.client_column, self._set, self._categories = (
+            config.client_column,
+            config.set_column,
+            config.category_columns,
+        )
         first = self._tables[0]
         self.source = config.data if table is None else table.source
-        if self._client is None and "client" in first.columns:
-            self._client = "client"
+        if self.client_column is None and "client" in first.columns:
+            self.client_column = "client"
         if self._set is None:
             if DEFAULT_SET not in first.columns:
                 raise InputError(
@@ -53,7 +57,7 @@ class TableCollection:
                     f"the columns are {', '.join(first.columns[:12])}."
                 )
             self._set = DEFAULT_SET
-        special = (self._client, self._set, config.label_column, config.truth_column)
+        special = (self.client_column, self._set, config.label_column, config.truth_column)
         for each in self._tables:
             each.check_has([*filter(None, special), *config.ignore_columns, *config.category_columns])
         taken = {*filter(None, special), *config.ignore_columns}
@@ -68,7 +72,7 @@ class TableCollection:
                         "need the same columns."
                     )
 
-        self.clients, self.sets, labels = self._read_keys([self._client, self._set, config.label_column])
+        self.clients, self.sets, labels = self._read_keys([self.client_column, self._set, config.label_column])
         self.labels = labels if config.label_column else None
 
     def _read_keys(self, columns: list[str | None]) -> list[NamedCodes]:

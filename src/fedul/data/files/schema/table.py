@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,38 @@ class TableSchema:
     @property
     def shape(self) -> tuple[int, ...]:
         return (sum(column.width for column in self.columns),)
+
+    def number_places(self) -> dict[int, int | None]:
+        """Return the place of each number among the inputs, with that of its indicator of missing values, if any."""
+        return {
+            place: place + 1 if column.missing else None
+            for place, column in self._placed()
+            if isinstance(column, Number)
+        }
+
+    def column_at(self, place: int) -> Column:
+        """Return the column that the input at a place belongs to."""
+        return next(column for start, column in self._placed() if start <= place < start + column.width)
+
+    def adjusted(self, location: Sequence[float], deviation: Sequence[float]) -> TableSchema:
+        """Return the schema whose numbers are encoded as ``(x - location) / deviation`` of what they are now."""
+        return TableSchema(
+            tuple(
+                replace(
+                    column,
+                    mean=column.mean + column.deviation * float(location[place]),
+                    deviation=column.deviation * float(deviation[place]),
+                )
+                if isinstance(column, Number)
+                else column
+                for place, column in self._placed()
+            )
+        )
+
+    def _placed(self) -> Iterator[tuple[int, Column]]:
+        """Yield the place of the first input of each column, and the column."""
+        starts = accumulate((column.width for column in self.columns), initial=0)
+        return zip(starts, self.columns, strict=False)
 
     def encode(
         self, rows: Mapping[str, pa.Array], where: str, into: Inputs | None = None, *, first: int = 0

@@ -21,9 +21,12 @@ class RunSpec(TaskSpec):
     ----------
     signature : DataSignature
         What a site's data is compared with when it joins.
+    site_adjustment : bool
+        Whether each site standardises its rows as if it had the test prior.
     """
 
     signature: DataSignature = field(default_factory=lambda: DataSignature("array"))
+    site_adjustment: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-serializable values, for sites and for the run folder."""
@@ -34,6 +37,7 @@ class RunSpec(TaskSpec):
             "scaling": vars(self.scaling),
             "schema": None if self.schema is None else self.schema.to_dict(),
             "input_shape": list(self.input_shape),
+            "site_adjustment": self.site_adjustment,
         }
 
     @classmethod
@@ -47,6 +51,7 @@ class RunSpec(TaskSpec):
             Scaling(float(stored["scaling"]["scale"]), float(stored["scaling"]["shift"])),
             schema_from_dict(stored["schema"]),
             DataSignature.from_dict(stored["signature"]),
+            bool(stored.get("site_adjustment", False)),
         )
 
     def mismatch(self, signature: DataSignature) -> str:

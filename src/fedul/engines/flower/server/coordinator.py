@@ -195,6 +195,8 @@ def _read_stored_run(folder: RunFolder, config: CoordinatorConfig, test_prior: M
         raise InputError(f"{file}: damaged; restore a copy, or start a new run in another out.") from None
     if tuple(stored.spec.classes) != config.classes or not (stored.spec.test_prior == test_prior).all():
         raise InputError(f"{folder.path}: holds a run with other classes or another test prior; choose another out.")
+    if stored.spec.site_adjustment != config.site_adjustment:
+        raise InputError(f"{folder.path}: holds a run with another site-adjustment; choose another out.")
     return stored
 
 

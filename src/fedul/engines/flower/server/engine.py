@@ -30,7 +30,7 @@ class SiteStateVersions:
         self._checkpointed = 0
 
     def read(self, client: str) -> dict[str, Any]:
-        raise NotImplementedError("the state of a site stays at the site")
+        return {}  # it stays at the site
 
     def write(self, client: str, round_number: int, state: Mapping[str, Any]) -> None:
         self._accepted.setdefault(client, []).append(round_number)

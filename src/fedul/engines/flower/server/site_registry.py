@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fedul.config import CoordinatorConfig, TrainConfig, is_valid_site_name
@@ -98,7 +98,8 @@ class SiteRegistry:
         }
         if not signatures:
             raise EnvironmentFailure("no site has usable data; see why the sites were refused.")
-        self.spec, mismatches, warnings = agree_on_spec(signatures, self.config.classes, test_prior)
+        spec, mismatches, warnings = agree_on_spec(signatures, self.config.classes, test_prior)
+        self.spec = replace(spec, site_adjustment=self.config.site_adjustment)
         for message in warnings:
             self.callback.on_warning(message)
         self.expected = len(signatures) - len(mismatches)

@@ -24,6 +24,7 @@ from fedul.data.load import resolve_data_config
 from fedul.engines.client_store import DiskStore
 from fedul.engines.flower.protocol.run_spec import RunSpec
 from fedul.engines.flower.site.row_cache import read_row_cache, write_row_cache
+from fedul.engines.flower.site.site_adjustment import adjust_site
 from fedul.engines.flower.site.site_file import private_folder, read_site_file, resolve_beside
 from fedul.errors import EnvironmentFailure, InputError
 
@@ -61,7 +62,10 @@ class SiteData:
             for name in PATHS:
                 if isinstance(options.get(name), str) and options[name] not in SOURCES:
                     options[name] = str(resolve_beside(file, options[name]))
-            return cls(config, resolve_data_config(options))
+            data = resolve_data_config(options)
+            if isinstance(data, FileDataConfig) and data.site_adjustment != "off":
+                raise InputError("site-adjustment: is set at the coordinator, for all sites; leave it out here.")
+            return cls(config, data)
         except InputError as problem:
             raise InputError(f"{file}: {problem}") from None
 
@@ -93,6 +97,8 @@ class SiteData:
     def client(self, spec: RunSpec, run: str, *, joins: bool = False) -> UnlabeledSets:
         """Return the site as a client of a run, with its rows as they were when it joined, even if files changed."""
         if isinstance(self.data, BenchmarkDataConfig):
+            if spec.site_adjustment:
+                raise InputError("site-adjustment: is for the files of a site, not for a data set by name.")
             return self._with_class_order(self._client_of_study(), spec)
         sources = {"spec": _digest(spec.to_dict()), "data": self._data_digest()}
         with self.explain_state_errors():
@@ -106,6 +112,8 @@ class SiteData:
             self._check_spec(spec)
             client = self._with_class_order(self._file_rows.clients(spec.schema)[0], spec)
             with self.explain_state_errors():
+                if spec.site_adjustment:
+                    client = adjust_site(client, spec, folder)
                 write_row_cache(folder / ROW_CACHE, client, sources)
             return client
         client, before = cached
