@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +14,17 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+import fedul
 from fedul._utils.files import tensors_digest
 from fedul.algorithms.fedavg import FedAvg
 from fedul.algorithms.fedbn import FedBN, batch_norms
 from fedul.config import TrainConfig
 from fedul.core import Update, Weights
+from fedul.errors import InputError
 from fedul.methods.fedul import FedUL
 from fedul.methods.task import Predict, Step
 from fedul.models.weights import weights_of
+from fedul.training import RunFolder
 
 from ..factories import make_update, random_federation, seeded_network
 from ..runs import copy_weights
@@ -198,3 +202,37 @@ def test_layers_with_running_statistics_are_found_wherever_they_are() -> None:
     assert batch_norms(weights_of(nn.Sequential(inner, nn.BatchNorm1d(2)))) == ["0.1", "1"]
     assert batch_norms(weights_of(nn.BatchNorm1d(2))) == [""]
     assert batch_norms(weights_of(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))) == []
+
+
+def test_every_client_gets_a_classifier_with_its_batch_norm_in_the_selected_round(tmp_path: Path) -> None:
+    training = {"algorithm": "fedbn", "model": with_batch_norm(), "averaging": 0, "select": "last", "rounds": 2}
+    federation = random_federation()
+    run = fedul.train(federation, **training, out=tmp_path)
+    shared, sites = weights_of(run.classifier.module), run.site_classifiers
+    assert list(sites) == ["c0", "c1", "c2"]
+    stored = {name: RunFolder(tmp_path).load_classifier(with_batch_norm(), name) for name in sites}
+    for name, classifier in sites.items():
+        own = weights_of(classifier.module)
+        assert part(own, set(shared) - NORM) == part(shared, set(shared) - NORM)
+        assert part(own, NORM) != part(shared, NORM)
+        assert tensors_digest(weights_of(stored[name].module)) == tensors_digest(own)
+    assert len({part(weights_of(each.module), NORM) for each in sites.values()}) == 3
+    rows = federation.clients[0].inputs
+    assert np.abs(sites["c0"].predict_proba(rows) - sites["c1"].predict_proba(rows)).max() > 1e-4
+
+
+def test_a_resumed_run_delivers_the_same_classifiers_of_clients(tmp_path: Path) -> None:
+    options = {"algorithm": "fedbn", "model": with_batch_norm(), "checkpoint_every": 1}
+    whole = fedul.train(random_federation(), **options, rounds=3)
+    fedul.train(random_federation(), **options, rounds=2, out=tmp_path)
+    resumed = fedul.train(random_federation(), **options, rounds=3, out=tmp_path, resume=True)
+    for name, classifier in whole.site_classifiers.items():
+        other = resumed.site_classifiers[name]
+        assert tensors_digest(weights_of(other.module)) == tensors_digest(weights_of(classifier.module))
+
+
+def test_there_is_no_classifier_of_a_client_where_all_weights_are_shared(tmp_path: Path) -> None:
+    run = fedul.train(random_federation(), model=with_batch_norm(), rounds=1, out=tmp_path)
+    assert run.site_classifiers == {}
+    with pytest.raises(InputError, match="has no classifier of a site 'c0'"):
+        RunFolder(tmp_path).load_classifier(with_batch_norm(), "c0")
