@@ -91,7 +91,7 @@ def main() -> None:
     for shift in options.shifts:
         errors = 100 * np.mean([errors_of(seed, shift) for seed in options.seeds], axis=0)
         rows.append([f"{shift:g}", *(f"{each:.2f}" for each in errors)])
-    print_table(["shift", "Bayes", "off", "on"], rows)
+    print_table([["shift", "Bayes", "off", "on"], *rows])
 
 
 if __name__ == "__main__":
