@@ -14,17 +14,17 @@ from torch import Tensor, nn
 
 import fedul
 from fedul._utils.randomness import torch_generator
-from fedul.core import Federation, Study, UnlabeledSets
+from fedul.core import UnlabeledSets
 from fedul.methods import make_method
 from fedul.methods.fedllp import MIN_SHARE, FedLLP
 from fedul.methods.task import Task
 from fedul.models import build
 from fedul.models.weights import weights_of
 
-from ..factories import dense_network, gaussian_rows, gaussian_study, seeded_network
+from ..factories import dense_network, gaussian_study, seeded_network
 from ..runs import largest_difference
 from ..worlds import repeatable, seeds
-from .steps import SETTINGS, flat_gradient, gradient_of, padded, task_of_round
+from .steps import SETTINGS, flat_gradient, gradient_of, one_row_per_set, padded, task_of_round
 
 NAMES = ("north", "south")
 STUDY = gaussian_study(NAMES, rows=12, test_prior=np.array([0.5, 0.2, 0.3]), dtype=np.float64)
@@ -125,22 +125,9 @@ def test_steps_mix_rows_of_several_sets() -> None:
     assert all(len(step.targets["set"].unique()) > 1 for step in steps)
 
 
-def one_row_per_set() -> Study:
-    """Return a study in which every row is a set of one class."""
-    clients, known = [], {}
-    for name in NAMES:
-        generator = np.random.default_rng(len(name))
-        inputs, labels = gaussian_rows(generator, np.full((1, 3), 1 / 3), np.zeros(30, np.int64))
-        clients.append(UnlabeledSets.from_arrays(name, inputs, np.arange(30), np.eye(3)[labels], held_out=0))
-        known[name] = labels
-    nothing = dict.fromkeys(NAMES, np.zeros(0, np.int64))
-    truth = replace(STUDY.truth, train_labels=known, held_out_labels=nothing)
-    return Study(Federation(clients, "abc", np.array([0.5, 0.2, 0.3])), truth)
-
-
 @pytest.mark.parametrize("mean", ["full", "batch"])
 def test_with_one_pure_row_a_set_loss_and_gradient_are_those_of_supervised_learning(mean: str) -> None:
-    study, module = one_row_per_set(), seeded_network()
+    study, module = one_row_per_set(*NAMES), seeded_network()
     method, supervised = FedLLP(mean=mean), make_method("supervised", {}, study.truth)
     for client in study.federation.clients:
         ours = task_of_round(method, method.task(client, study.federation.spec), module).plan(torch_generator(0), 8)
@@ -153,7 +140,7 @@ def test_with_one_pure_row_a_set_loss_and_gradient_are_those_of_supervised_learn
 
 @pytest.mark.parametrize("mean", ["full", "batch"])
 def test_with_one_pure_row_a_set_a_whole_run_is_supervised_learning(mean: str) -> None:
-    study, settings = one_row_per_set(), {**SETTINGS, "optimizer": "sgd", "learning_rate": 0.1, "epochs": 2}
+    study, settings = one_row_per_set(*NAMES), {**SETTINGS, "optimizer": "sgd", "learning_rate": 0.1, "epochs": 2}
     ours, theirs = (
         weights_of(fedul.train(study, **settings, **chosen).classifier.module)
         for chosen in ({"method": "fedllp", "method_option": {"mean": mean}}, {"method": "supervised"})

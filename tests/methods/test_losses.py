@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedul.core import Matrix, Transition
 from fedul.errors import InputError
-from fedul.methods import make_method
+from fedul.methods import METHODS, make_method
 from fedul.methods.fedul import LOSSES, FedUL, set_probabilities
 from fedul.methods.task import Step
 
@@ -184,7 +184,7 @@ def test_the_loss_option_sets_the_score_of_a_method(loss: str) -> None:
     assert getattr(make_method("fedul-refined", {}, loss=loss), "score", None) == loss
 
 
-@pytest.mark.parametrize("method", ["fedpl", "fedllp", "fedllp-vat", "supervised"])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("fedul", "fedul-refined")])
 def test_a_method_with_a_fixed_loss_refuses_another(method: str) -> None:
     with pytest.raises(
         InputError, match=f"^loss: 'brier' is a loss of fedul and fedul-refined; method {method} has its own"

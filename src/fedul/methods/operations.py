@@ -21,6 +21,12 @@ def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
     return losses.view(labels.shape)
 
 
+def soft_cross_entropies(logits: Tensor, weights: Tensor) -> Tensor:
+    """Return -sum_k weights_k log softmax(logits)_k of each row, (..., n); a class of weight 0 may have logit -inf."""
+    log_posterior = logits.log_softmax(-1)
+    return -torch.where(weights != 0, weights * log_posterior, torch.zeros_like(weights)).sum(-1)
+
+
 def prior_shift(mix: Matrix, test_prior: Matrix) -> Tensor:
     """Return log(mix / test_prior), of shape (K,).
 

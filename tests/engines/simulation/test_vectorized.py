@@ -36,6 +36,13 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedllp-full": ("fedllp", {"mean": "full"}),
     "fedllp-batch": ("fedllp", {"mean": "batch"}),
     "fedllp-vat": ("fedllp-vat", {"ramp_rounds": 2, "norm": 0.5}),
+    "soft-labels": ("soft-labels", {}),
+    "soft-em": ("soft-em", {}),
+    "rcm": ("rcm", {}),
+    "llpfc-approx": ("llpfc", {"noisy_prior": "approx", "groupings": 3}),
+    "llpfc-uniform": ("llpfc", {"noisy_prior": "uniform", "groupings": 2}),
+    "easyllp": ("easyllp", {}),
+    "llp-pvc": ("llp-pvc", {}),
 }
 ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedavg": ("fedavg", {}),
