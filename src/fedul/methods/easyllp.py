@@ -3,8 +3,8 @@
 Busa-Fekete, Choi, Dick, Gentile and Munoz Medina, Easy Learning from Label Proportions, NeurIPS 2023. The paper
 assumes *bags*: n rows drawn at random from one population with class mix s, of which a share alpha_k turned out to be
 of class k. Then E[n alpha_k | x] = p(k | x) + (n - 1) s_k for each row x of the bag, so w_k = n (alpha_k - s_k) + s_k
-has the expectation p(k | x), and sum_k w_k loss(x, k) is an unbiased estimate of the loss of the row. The paper states
-it for two classes; the same argument holds for each of K classes.
+has the expectation p(k | x), and sum_k w_k loss(x, k) is an unbiased estimate of the loss of the row. With two classes
+these are the weights of the paper; the argument holds for each of K classes.
 
 The weights are negative for half of the classes, and a weighted log-loss is not bounded from below. The paper allows
 any loss: here it is the Brier score, for which the weighted sum is |p - w|^2 - |w|^2, since the weights sum to one. It
@@ -24,6 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedul.core import Matrix, TaskSpec, UnlabeledSets, compute_dtype
@@ -56,14 +57,14 @@ class EasyLLP(Method):
         return step.mean((posterior * (posterior - 2 * step.targets["debiased"])).sum(-1))
 
 
-def debiased_labels(proportions: Matrix, sizes: Matrix, mix: Matrix) -> Matrix:
+def debiased_labels(proportions: Matrix, sizes: ArrayLike, mix: Matrix) -> Matrix:
     """Return the weights of the classes for the rows of each set, (M, K); they sum to one and may be negative.
 
     Parameters
     ----------
     proportions : ndarray of shape (M, K)
         Class proportions of the sets.
-    sizes : ndarray of shape (M,)
+    sizes : array-like of shape (M,)
         Number of rows of the sets.
     mix : ndarray of shape (K,)
         Class mix of the population.

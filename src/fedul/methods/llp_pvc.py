@@ -1,10 +1,10 @@
 """LLP-PVC: the likelihood that a set has its number of rows of each class, computed exactly by a Fourier transform.
 
-Learning from Label Proportions via Proportional Value Classification, ICLR 2026 (openreview JkFBc9anLi). With
-independent rows, of which row i is of class k with probability p_ik, the number N_k of rows of class k in a set is
-Poisson binomial. As in the paper, each class is taken against the rest: the loss of a set with n_k rows of class k is
--sum_k log P(N_k = n_k). Unlike the mean of the predictions, this distribution also favours certain ones. p is the
-posterior under the class mix s of the client, softmax(z + log(s/pi)). The paper has one sigmoid output per class.
+Learning from Label Proportions via Proportional Value Classification, ICLR 2026 (openreview JkFBc9anLi), after its
+abstract and its published code. With independent rows, of which row i is of class k with probability p_ik, the number
+N_k of rows of class k in a set is Poisson binomial. As in the paper, each class is taken against the rest: the loss of
+a set with n_k rows of class k is -sum_k log P(N_k = n_k). Unlike the mean of the predictions, this distribution also
+favours certain ones. p is the posterior under the class mix s of the client, softmax(z + log(s/pi)).
 
 Steps mix rows of all sets, and a set may be larger than a step. Therefore the likelihood is maximised by EM: at the
 start of a round the client computes r_ik = P(row i is of class k | N_k = n_k) over its whole sets with the global
