@@ -4,8 +4,10 @@ The naive baseline of learning from label proportions ("soft-set logistic regres
 paper of its own. The loss of a row in set m is -sum_k Pi_mk log softmax(z)_k. The logits are used as they are, so all
 clients learn under one class mix, and differences in class mix between clients carry information too. The optimum is
 E[Pi_set | x], the expected prior of the set that a row x is from. This is a mean of priors over the sets: it is biased
-towards the overall class mix, the more so the more alike the sets are, and its probabilities are not calibrated. With
-one-hot priors it is supervised learning by plain cross-entropy, under the class mix of all rows.
+towards the overall class mix, the more so the more alike the sets are, and its probabilities are not calibrated. Where
+clients differ much in class mix, the optimum tells the clients apart rather than the classes, and local training drifts
+towards the class mix of each client. With one-hot priors it is supervised learning by plain cross-entropy, under the
+class mix of all rows.
 """
 
 from __future__ import annotations
