@@ -114,9 +114,12 @@ class FileDataConfig:
     )
     priors: str | None = priors_option()
     priors_unit: str = option(
+        "auto", "Unit of the priors; auto infers it.", choices=("auto", "proportions", "percentages", "counts")
+    )
+    priors_of: str = option(
         "auto",
-        "Unit of the priors; auto infers it if it is unambiguous.",
-        choices=("auto", "proportions", "percentages", "counts"),
+        "What priors speak of: exactly the rows of a set, or their population; auto: rows, if counts add up to them.",
+        choices=("auto", "rows", "population"),
     )
     client_column: str | None = option(None, "Column with the client of a row (default: each file is a client).")
     set_column: str | None = option(None, "Column with the set of a row (default: set).")

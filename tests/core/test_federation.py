@@ -100,7 +100,7 @@ def test_a_federation_that_makes_no_sense_is_refused(make: Callable[[], Federati
 
 
 def test_a_client_has_no_field_that_could_hold_a_label() -> None:
-    names = {"name", "inputs", "train", "held_out", "priors", "set_names", "labelled_sets"}
+    names = {"name", "inputs", "train", "held_out", "priors", "set_names", "labelled_sets", "prior_scope"}
     assert {f.name for f in fields(UnlabeledSets)} == names
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from fedul.classifier import Classifier
-from fedul.core import Federation, UnlabeledSets
+from fedul.core import Federation, PriorScope, UnlabeledSets
 from fedul.errors import InputError
-from fedul.evaluation.cross_fit import FEATURES, cross_fit
+from fedul.evaluation.cross_fit import FEATURES, cross_fit, held_out_predictions
 
 from ..factories import make_client, make_federation, make_rows
 
@@ -80,12 +80,36 @@ def test_priors_and_sets_stay_as_they_are() -> None:
 
 def test_only_training_rows_are_evaluated_where_the_priors_are_their_shares() -> None:
     data = two_clients()
-    exact = [replace(client, priors=np.array([[0.8, 0.2], [0.25, 0.75]])) for client in data.clients]
+    exact = [replace(client, prior_scope=PriorScope("train")) for client in data.clients]
     train = RecordTraining()
     predictions = cross_fit(replace(data, clients=exact), train, folds=3)
     assert [len(client.sets) for client in predictions.clients] == [9, 9]
     assert all(client.exact for client in predictions.clients)
     assert all(len(client.held_out) == 2 for part in train.started for client in part.clients)
+    for part in train.started:
+        for client in part.clients:
+            assert client.prior_scope == PriorScope("train", missing=1 - len(client.train) / 9)
+
+
+def test_all_rows_are_evaluated_where_the_priors_are_their_shares() -> None:
+    clients = [replace(client, prior_scope=PriorScope("rows")) for client in two_clients().clients]
+    predictions = cross_fit(replace(two_clients(), clients=clients), RecordTraining(), folds=3)
+    assert [len(client.sets) for client in predictions.clients] == [11, 11]
+    assert all(client.exact for client in predictions.clients)
+
+
+def test_shares_that_are_whole_numbers_of_rows_are_not_taken_for_counts() -> None:
+    clients = [replace(client, priors=np.array([[0.8, 0.2], [0.25, 0.75]])) for client in two_clients().clients]
+    predictions = cross_fit(replace(two_clients(), clients=clients), RecordTraining(), folds=3)
+    assert [len(client.sets) for client in predictions.clients] == [11, 11]
+    assert not any(client.exact for client in predictions.clients)
+
+
+def test_held_out_rows_alone_are_not_all_the_rows_that_priors_speak_of() -> None:
+    federation = two_clients()
+    client = replace(federation.clients[0], prior_scope=PriorScope("rows"))
+    classifier = RecordTraining()(federation)
+    assert not held_out_predictions(client, federation.spec, classifier).clients[0].exact
 
 
 def test_a_set_of_one_row_keeps_it() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedul._utils.randomness import torch_generator
-from fedul.core import Federation, Study, TaskSpec, UnlabeledSets
+from fedul.core import Federation, PriorScope, Study, TaskSpec, UnlabeledSets
 from fedul.methods.base import Method
 from fedul.methods.task import Step, Task, predict_task
 
@@ -20,6 +20,12 @@ from ..worlds import Client, World, random_priors, random_world
 
 SETTINGS: dict[str, Any] = {"rounds": 3, "batch_size": 8, "model": dense_network, "select": "last", "seed": 5}
 """Settings of a short run in float64."""
+
+
+def with_priors_of(study: Study, of: str) -> Study:
+    """Return the study with another declaration of what its priors speak of."""
+    clients = [replace(client, prior_scope=PriorScope(of)) for client in study.federation.clients]
+    return replace(study, federation=replace(study.federation, clients=clients))
 
 
 def task_of_round(method: Method, task: Task, module: nn.Module, directive: Mapping[str, float] | None = None) -> Task:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import fedul
 from fedul._utils.randomness import torch_generator
-from fedul.core import UnlabeledSets
+from fedul.core import PriorScope, UnlabeledSets
 from fedul.methods import make_method
 from fedul.methods.fedllp import MIN_SHARE, FedLLP
 from fedul.methods.task import Task
@@ -24,10 +24,10 @@ from fedul.models.weights import weights_of
 from ..factories import dense_network, gaussian_study, seeded_network
 from ..runs import largest_difference
 from ..worlds import repeatable, seeds
-from .steps import SETTINGS, flat_gradient, gradient_of, one_row_per_set, padded, task_of_round
+from .steps import SETTINGS, flat_gradient, gradient_of, one_row_per_set, padded, task_of_round, with_priors_of
 
 NAMES = ("north", "south")
-STUDY = gaussian_study(NAMES, rows=12, test_prior=np.array([0.5, 0.2, 0.3]), dtype=np.float64)
+STUDY = with_priors_of(gaussian_study(NAMES, rows=12, test_prior=np.array([0.5, 0.2, 0.3]), dtype=np.float64), "train")
 CLIENT = STUDY.federation.clients[0]
 
 
@@ -62,6 +62,20 @@ def test_at_the_rounds_start_the_steps_of_an_epoch_have_the_gradient_of_whole_se
     loss, gradient = gradient_over_an_epoch(FedLLP(), module, batch_size, seed)
     assert_allclose(loss, expected.item(), rtol=1e-12)
     assert_allclose(gradient, flat_gradient(expected, module), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("of", ["rows", "population"])
+def test_the_mean_is_that_of_all_rows_of_a_set_if_the_priors_speak_of_them(of: str) -> None:
+    client, module = replace(CLIENT, prior_scope=PriorScope(of)), seeded_network()
+    task = task_of_round(FedLLP(), FedLLP().task(client, STUDY.federation.spec), module)
+    assert len(task) == len(client.train)
+    offset = torch.from_numpy(np.log(client.class_mix / STUDY.federation.test_prior))
+    with torch.no_grad():
+        posterior = (module(client.inputs[client.all_rows.index]) + offset).softmax(-1)
+    for m in range(len(client.priors)):
+        assert_allclose(task.targets.sets["full"][m], posterior[client.all_rows.sets == m].mean(0), rtol=1e-12)
+    rows = [step.inputs for step in FedLLP(mean="batch").task(client, STUDY.federation.spec).batches(1000)]
+    assert_allclose(torch.cat(rows), client.inputs[client.train.index])
 
 
 def bias(method: FedLLP, batch_size: int) -> float:

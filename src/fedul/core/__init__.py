@@ -14,6 +14,7 @@ __getattr__, __dir__ = lazy_exports(
         "gather_rows": "inputs",
         "tensor_view": "inputs",
         "RoundMetrics": "metrics",
+        "PriorScope": "prior_scope",
         "Matrix": "priors",
         "RANK_TOLERANCE": "priors",
         "SUM_TOLERANCE": "priors",

@@ -5,6 +5,7 @@ from fedul.core.inputs import Index as Index
 from fedul.core.inputs import gather_rows as gather_rows
 from fedul.core.inputs import tensor_view as tensor_view
 from fedul.core.metrics import RoundMetrics as RoundMetrics
+from fedul.core.prior_scope import PriorScope as PriorScope
 from fedul.core.priors import RANK_TOLERANCE as RANK_TOLERANCE
 from fedul.core.priors import SUM_TOLERANCE as SUM_TOLERANCE
 from fedul.core.priors import Matrix as Matrix

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedul._utils.display import counted
 from fedul.core import priors as prior_tools
 from fedul.core.inputs import inputs_digest, memory_key
+from fedul.core.prior_scope import PriorScope
 from fedul.core.priors import Matrix
 from fedul.core.site_adjustment import SiteAdjustments
 from fedul.core.task_spec import Scaling, Schema, TaskSpec
@@ -124,6 +125,8 @@ class Federation:
                 digest.update(rows.index.numpy().data)
                 digest.update(rows.sets.numpy().data)
             digest.update(np.ascontiguousarray(client.priors).data)
+            if client.prior_scope != PriorScope():  # the fingerprint of earlier versions otherwise
+                digest.update(repr(client.prior_scope).encode())
         return digest.hexdigest()
 
 

@@ -7,7 +7,7 @@ has are sets with one-hot priors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import cast
@@ -29,6 +29,7 @@ from fedul.core.inputs import (
     row_index,
     set_index,
 )
+from fedul.core.prior_scope import PriorScope
 from fedul.core.priors import Matrix
 from fedul.errors import InputError
 
@@ -70,6 +71,8 @@ class UnlabeledSets:
         Names of the sets; by default they are numbered from 1.
     labelled_sets : sequence of int, optional
         Sets of rows whose label the user knows. Their priors are one-hot, and their rows count as labels used.
+    prior_scope : PriorScope
+        What the class priors speak of; by default of the population that the rows were drawn from.
 
     Examples
     --------
@@ -86,6 +89,7 @@ class UnlabeledSets:
     priors: Matrix
     set_names: Sequence[str] = ()
     labelled_sets: Sequence[int] = ()
+    prior_scope: PriorScope = field(default_factory=PriorScope)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", "" if self.name is None else str(self.name))
@@ -132,6 +136,7 @@ class UnlabeledSets:
         held_out: float = 0.2,
         seed: int = 0,
         set_names: Sequence[str] = (),
+        priors_of: str | PriorScope = PriorScope.of,
     ) -> UnlabeledSets:
         """Build a client from its rows, the set number of each row and the class priors of each set.
 
@@ -156,6 +161,9 @@ class UnlabeledSets:
             Seed of the draw of held-out rows.
         set_names : sequence of str, optional
             Names of the sets.
+        priors_of : {"population", "rows", "train"} or PriorScope, default="population"
+            What the class priors speak of: the population that the rows were drawn from, all rows of each set, or its
+            training rows.
 
         Returns
         -------
@@ -183,13 +191,19 @@ class UnlabeledSets:
         train, rest = (
             Rows(torch.from_numpy(at if index is None else index[at]), torch.from_numpy(numbers[at])) for at in splits
         )
-        return cls(name, x, train, rest, cast(Matrix, priors), set_names)  # validated there
+        scope = PriorScope.of_value(priors_of)
+        return cls(name, x, train, rest, cast(Matrix, priors), set_names, prior_scope=scope)  # validated there
 
     @cached_property
     def all_rows(self) -> Rows:
         """Rows to train on, followed by held-out rows."""
         train, held_out = self.train, self.held_out
         return Rows(torch.cat([train.index, held_out.index]), torch.cat([train.sets, held_out.sets]))
+
+    @property
+    def prior_rows(self) -> Rows:
+        """Rows that the class priors speak of: training rows, then held-out rows if the priors speak of these too."""
+        return self.train if self.prior_scope.of == "train" else self.all_rows
 
     @cached_property
     def set_priors(self) -> Matrix:

@@ -14,7 +14,7 @@ import torch
 
 from fedul._utils.randomness import numpy_generator
 from fedul.config import BenchmarkDataConfig
-from fedul.core import Federation, Index, Labels, Matrix, Rows, Study, Truth, UnlabeledSets
+from fedul.core import Federation, Index, Labels, Matrix, PriorScope, Rows, Study, Truth, UnlabeledSets
 from fedul.core import priors as prior_tools
 from fedul.data.class_mix import parse_class_mix
 from fedul.data.files.priors_table import read_priors
@@ -63,10 +63,13 @@ def partition(data: LabelledData, config: BenchmarkDataConfig, priors: Table | N
         # The known priors must hold for all rows of a set. Small sets deviate much from the drawn priors: held-out rows
         # sampled with those would belong to other sets, and give a far too high temperature.
         held_out, _ = sample_sets(data.train_labels, held_out_pools[c], known, config, name, "held-out")
+        counted = config.prior_source == "realised"
         if config.prior_noise or config.noise_formula == "printed":
+            counted = False
             noise = numpy_generator(seed, "noise", name)
             known = prior_tools.perturb_priors(known, config.prior_noise, noise, formula=config.noise_formula)
-        clients.append(UnlabeledSets(name, data.train_inputs, train, held_out, known))
+        scope = PriorScope("train" if counted else "population")
+        clients.append(UnlabeledSets(name, data.train_inputs, train, held_out, known, prior_scope=scope))
         train_labels[name] = data.train_labels[train.index.numpy()]
         held_labels[name] = data.train_labels[held_out.index.numpy()]
 

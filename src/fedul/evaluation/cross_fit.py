@@ -17,7 +17,7 @@ from fedul._utils.randomness import numpy_generator
 from fedul.classifier import Classifier
 from fedul.core import Federation, Index, Matrix, Rows, Scaling, TaskSpec, UnlabeledSets, gather_rows
 from fedul.errors import InputError
-from fedul.evaluation.out_of_fold import ClientPredictions, OutOfFoldPredictions, are_class_shares
+from fedul.evaluation.out_of_fold import ClientPredictions, OutOfFoldPredictions
 
 Mask = NDArray[np.bool_]
 
@@ -40,8 +40,8 @@ def cross_fit(
 
     `train` trains a model on a part of the federation, just as the delivered one was trained. Held-out rows are used
     like all others: with a fifth of the rows held out and five folds, a model learns from as many rows as the delivered
-    one. But where the priors are the exact class shares of the training rows, only these are used: known class counts
-    remove most of the noise.
+    one. But where the priors are declared to be the class shares of the training rows, only these are used: known class
+    counts remove most of the noise.
     """
     if not isinstance(folds, int) or not 2 <= folds <= MAX_FOLDS:
         raise InputError(f"folds: expected a whole number from 2 to {MAX_FOLDS:,}, got '{folds}'.")
@@ -76,14 +76,19 @@ class _Part:
     probabilities: Matrix  # (n, K)
 
     def without(self, fold: Mask) -> UnlabeledSets:
-        """Return the client without the rows of a fold; a set that would become empty keeps one row."""
+        """Return the client without the rows of a fold; a set that would become empty keeps one row.
+
+        Priors that speak of its rows then speak of more rows than it has.
+        """
         rest, sets = ~fold, self.rows.sets.numpy()
         for empty in np.flatnonzero(np.bincount(sets[rest], minlength=len(self.client.priors)) == 0):
             rest[np.flatnonzero(sets == empty)[0]] = True
         at = torch.from_numpy(np.flatnonzero(rest))
         # Rows that are not evaluated stay held out, to choose the temperature.
         held_out = self.client.held_out if self.rows is self.client.train else NO_ROWS
-        return replace(self.client, train=Rows(self.rows.index[at], self.rows.sets[at]), held_out=held_out)
+        scope = replace(self.client.prior_scope, missing=1 - len(at) / len(rest))
+        train = Rows(self.rows.index[at], self.rows.sets[at])
+        return replace(self.client, train=train, held_out=held_out, prior_scope=scope)
 
     def predict(self, classifier: Classifier, chosen: Mask) -> None:
         at = np.flatnonzero(chosen)
@@ -104,7 +109,7 @@ class _Part:
             self.ids,
             self.probabilities,
             features,
-            are_class_shares(client.priors, sets),
+            client.prior_scope.exact and self.rows is not client.held_out,
         )
 
 
@@ -117,7 +122,7 @@ def _split_clients(clients: Sequence[UnlabeledSets]) -> list[_Part]:
         if id(client.inputs) not in offsets:
             offsets[id(client.inputs)] = total
             total += len(client.inputs)
-    rows = [_evaluated_rows(client) for client in clients]
+    rows = [client.prior_rows if client.prior_scope.exact else client.all_rows for client in clients]
     numbers = [part.index.numpy() + offsets[id(client.inputs)] for part, client in zip(rows, clients, strict=True)]
     ids = np.unique(np.concatenate(numbers), return_inverse=True)[1]
     ends = np.cumsum([len(part) for part in rows])[:-1]
@@ -125,14 +130,6 @@ def _split_clients(clients: Sequence[UnlabeledSets]) -> list[_Part]:
         _Part(client, part, part_ids, np.zeros((len(part), client.priors.shape[1])))
         for client, part, part_ids in zip(clients, rows, np.split(ids, ends), strict=True)
     ]
-
-
-def _evaluated_rows(client: UnlabeledSets) -> Rows:
-    """All rows, or the training rows if the priors are their exact class shares."""
-    train, held = client.train, client.held_out
-    every = Rows(torch.cat([train.index, held.index]), torch.cat([train.sets, held.sets]))
-    exact = [are_class_shares(client.priors, rows.sets.numpy()) for rows in (train, every)]
-    return train if exact == [True, False] else every
 
 
 def _assign_folds(parts: Sequence[_Part], folds: int, generator: np.random.Generator) -> Index:

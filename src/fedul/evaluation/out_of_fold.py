@@ -11,9 +11,6 @@ from fedul.core import Index, Matrix
 from fedul.core import priors as prior_tools
 from fedul.errors import InputError
 
-WHOLE_TOLERANCE = 1e-6
-"""Largest distance of a class count from a whole number, as a share of the rows of its set."""
-
 
 @dataclass(frozen=True, eq=False)
 class ClientPredictions:
@@ -26,7 +23,7 @@ class ClientPredictions:
     rows: Index  # (n,): number of the row, the same in all its sets and at all clients
     probabilities: Matrix  # (n, K), under the test prior, by a model that was not trained on the row
     features: Matrix  # (n, d): a few numbers that describe a row
-    exact: bool  # whether the priors are the class shares of exactly these rows
+    exact: bool  # whether the priors are declared to be the class shares of exactly these rows
 
     def __post_init__(self) -> None:
         count, (sets, classes) = len(self.sets), self.priors.shape
@@ -61,18 +58,3 @@ class OutOfFoldPredictions:
             if client.priors.shape[1] != len(self.classes):
                 where = f"class priors of client '{client.name}'"
                 raise prior_tools.wrong_columns_error(client.priors, tuple(self.classes), where)
-
-
-def are_class_shares(priors: Matrix, sets: Index) -> bool:
-    """Return whether the priors are class shares of exactly these rows: times the sizes of sets, whole numbers.
-
-    Examples
-    --------
-    >>> are_class_shares(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 0, 1, 1, 1, 1]))
-    True
-    >>> are_class_shares(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 0, 1, 1, 1]))
-    False
-    """
-    rows = np.bincount(sets, minlength=len(priors))[:, None]
-    counts = rows * priors
-    return bool((np.abs(counts - counts.round()) <= WHOLE_TOLERANCE * rows).all())

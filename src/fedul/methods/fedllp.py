@@ -2,10 +2,10 @@
 
 Learning from label proportions as in Dulac-Arnold et al., 2019, the baseline of Lu et al., ICLR 2022 (appendix). The
 loss of set m is -sum_k Pi_mk log p_mk, where p_m is the mean prediction over the rows of the set. The logarithm of a
-mean over the few rows of a set in a mini-batch is biased. Therefore a client computes the mean over all rows with the
-global model at the start of a round, and a step adds how far the predictions of its rows have moved since:
-p = full + mean(now - start). With one row per set and one-hot priors it is supervised learning. Steps mix rows of all
-sets, so that the statistics of batch norm are not those of a single set.
+mean over the few rows of a set in a mini-batch is biased. Therefore a client computes the mean over all rows that the
+priors speak of, held-out ones included, with the global model at the start of a round, and a step adds how far the
+predictions of its rows have moved since: p = full + mean(now - start). With one row per set and one-hot priors it is
+supervised learning. Steps mix rows of all sets, so that the statistics of batch norm are not those of a single set.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class FedLLP(Method):
         priors = torch.from_numpy(client.priors).to(device, precision)
         offset = prior_shift(client.class_mix, spec.test_prior).to(device, precision)
 
-        targets = Targets({"set": client.train.sets.to(device)}, {"priors": priors}, client={"offset": offset})
-        return Task(client.inputs, client.train.index.to(device), targets, spec.scaling)
+        rows = client.prior_rows if self.mean == "full" else client.train
+        targets = Targets({"set": rows.sets.to(device)}, {"priors": priors}, client={"offset": offset})
+        return Task(client.inputs, rows.index.to(device), targets, spec.scaling, trained=len(client.train))
 
     def needs_logits(self, directive: Mapping[str, float]) -> bool:
         return self.mean == "full"

@@ -3,14 +3,16 @@
 A method of this project, derived in `docs/refinement.md`. At the start of a round a client computes the posterior of
 each row *given its set* with the global model, proportional to f_k Pi_mk / pi_k, where f is the predicted posterior
 under the test prior pi, and Pi_m are the class priors of set m. It scales the classes of every set until the mean
-posterior of the set equals its class priors (Sinkhorn). The priors then constrain the set as a whole, not single rows.
-The client trains on these soft labels r under its class mix s, with logits z and the probability Q of the row's set:
+posterior of all its rows, held-out ones included, agrees with its class priors (Sinkhorn): exactly, if the priors are
+declared to be the class shares of these rows, and up to sampling error, if they are those of a population. The priors
+then constrain the set as a whole, not single rows. The client trains on these soft labels r under its class mix s, with
+logits z and the probability Q of the row's set:
 
-    loss = phi * CE(r, softmax(z + log(s/pi))) + (1 - phi) * (-log Q).
+    loss = phi * CE(r, softmax(z + log(s/pi))) + (1 - phi) * (-log Q),
 
-Without the scaling, the first term is the M-step of EM on the likelihood of FedUL and has the same gradient. The trust
-in the priors, phi, decreases with the difference between the priors and what the FedUL model predicts for the sets,
-beyond sampling error. Without refinement rounds, or with trust = 0, it is FedUL.
+where phi is the larger, the more closely the labels of the set match its priors. Without the scaling, the first term is
+the M-step of EM on the likelihood of FedUL and has the same gradient. In -log Q, priors of a population are replaced by
+an estimate of the class shares of the rows. Without refinement rounds, or with trust = 0, it is FedUL.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,13 +30,15 @@ from fedul.config import SCORES
 from fedul.core import RoundMetrics, TaskSpec, UnlabeledSets, compute_dtype
 from fedul.errors import InputError
 from fedul.methods.base import ClientState, Method
-from fedul.methods.fedul import FedUL, log_loss
-from fedul.methods.operations import set_means, set_sizes, set_sums
+from fedul.methods.fedul import FedUL, log_loss, set_task
+from fedul.methods.operations import set_means, set_sizes
 from fedul.methods.task import Predict, Step, Targets, Task, take_rows
 
 SINKHORN_STEPS = 20
-TRUST_DECAY = 4
-"""Rate at which trust decreases with `prior_error`: an error of 1 (population priors) divides it by 5."""
+EM_STEPS = 20
+MODEL_VARIANCE = 0.01
+"""Variance of the model's mean prediction for a set around the truth, as a share of p (1 - p): a set has to have 100
+rows until the sampling error of its class shares is as small."""
 ROUNDS_WITHOUT_HELD_OUT = 10
 """Rounds of FedUL before refinement, if no rows are held out."""
 
@@ -51,7 +56,9 @@ class FedULRefined(Method):
     earliest, latest : int, default=6 and 20
         Minimum and maximum number of FedUL rounds before refinement.
     trust : float, default=0.75
-        Largest weight of the soft labels (phi).
+        Weight of the soft labels (phi) of a set that matches its priors exactly.
+    reestimate : bool, default=True
+        Whether priors of a population are replaced in -log Q by estimates of the class shares of the rows.
     score : {"log", "brier", "authors"}, default="log"
         Score of the predicted set in the rounds of FedUL.
     """
@@ -63,7 +70,8 @@ class FedULRefined(Method):
     )
     earliest: int = option(6, "Minimum number of FedUL rounds before refinement.", low=1)
     latest: int = option(20, "Maximum number of FedUL rounds before refinement.", low=1)
-    trust: float = option(0.75, "Largest weight of the soft labels; with 0 this is fedul.", low=0, high=1)
+    trust: float = option(0.75, "Weight of soft labels that match priors exactly; with 0 this is fedul.", low=0, high=1)
+    reestimate: bool = option(True, "Whether -log Q uses estimated class shares, where priors are a population's.")
     score: str = option("log", "Score of the predicted set; --loss sets it too.", choices=SCORES)
 
     vectorized: ClassVar[bool] = True
@@ -76,16 +84,19 @@ class FedULRefined(Method):
             raise InputError(f"latest: {self.latest} rounds of FedUL at most, but {self.earliest} at least (earliest).")
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
-        task = FedUL().task(client, spec)
-        priors = torch.from_numpy(client.priors).to(client.inputs.device, compute_dtype(client.inputs))
-        sets = {**task.targets.sets, "priors": priors}
-        return replace(task, targets=replace(task.targets, sets=sets))
+        rows, device, precision = client.prior_rows, client.inputs.device, compute_dtype(client.inputs)
+        task = set_task(client, rows, spec)
+        sizes = np.bincount(rows.sets.numpy(), minlength=len(client.priors))
+        variance = client.prior_scope.relative_variance(client.priors, sizes)[:, None]  # (M, 1)
+        sets = {**task.targets.sets, "priors": torch.from_numpy(client.priors).to(device, precision)}
+        sets["prior_variance"] = torch.from_numpy(variance).to(device, precision)
+        return replace(task, targets=replace(task.targets, sets=sets), trained=len(client.train))
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
         logits = predict(step.inputs)
         if "soft" not in step.targets:
             return FedUL(self.score).score_logits(logits, step)
-        soft, trust = step.targets["soft"], step.shared["trust"]
+        soft, trust = step.targets["soft"], self.trust * step.targets["match"].squeeze(-1)
         log_posterior = (logits + step.shared["marginal"]).log_softmax(-1)
         # A class that is not at the client has log-posterior -inf and soft label 0.
         log_likelihood = torch.where(soft > 0, soft * log_posterior, torch.zeros_like(soft)).sum(-1)
@@ -111,14 +122,17 @@ class FedULRefined(Method):
     def begin_round(
         self, targets: Targets, logits: Tensor, directive: Mapping[str, float], client_state: ClientState
     ) -> tuple[Targets, ClientState]:
-        if "prior_error" not in client_state:
-            # Measured once, with the FedUL model: later models have been fitted to the priors.
-            error = prior_error((logits + targets.client["marginal"]).softmax(-1), targets)
-            client_state = {**client_state, "prior_error": error}
-        soft = match_priors(logits + take_rows(targets.sets["joint"], targets.rows["set"]), targets)
-        trust = self.trust / (1 + TRUST_DECAY * client_state["prior_error"])  # one value per client
-        rows, client = {**targets.rows, "soft": soft}, {**targets.client, "trust": trust.unsqueeze(-1)}
-        return replace(targets, rows=rows, client=client), client_state
+        given_set = logits + take_rows(targets.sets["joint"], targets.rows["set"])
+        rows = {**targets.rows, "soft": match_priors(given_set, targets)}
+        targets = replace(targets, sets={**targets.sets, "match": match_strength(targets)})
+        if not self.reestimate:
+            return replace(targets, rows=rows), client_state
+        priors = targets.sets["priors"]
+        ratio = (reestimate_priors(given_set, targets) / priors).log()
+        joint = targets.sets["joint"] + torch.where(priors > 0, ratio, torch.zeros_like(ratio))
+        marginal = joint.logsumexp(-2, keepdim=joint.dim() > 2)
+        sets, client = {**targets.sets, "joint": joint}, {**targets.client, "marginal": marginal}
+        return replace(targets, rows=rows, sets=sets, client=client), client_state
 
     def _refinement_start(self, history: Sequence[RoundMetrics]) -> int:
         """Return the number of rounds after which refinement starts, given the rounds so far."""
@@ -135,14 +149,17 @@ class FedULRefined(Method):
 
 
 def match_priors(logits: Tensor, targets: Targets) -> Tensor:
-    """Return posteriors whose mean over each set equals the class priors of the set.
+    """Return posteriors whose mean over each set agrees with the class priors of the set.
+
+    They minimise sum_i KL(r_i || p_i) + c n KL(mean r || Pi_m) over the n rows of set m, where p is the posterior given
+    the set, and c / (1 + c) is the `match_strength`.
 
     Parameters
     ----------
     logits : Tensor
         (..., n, K) logits of the posterior of each row given its set.
     targets : Targets
-        Targets with ``priors`` (..., M, K) of the sets.
+        Targets with ``priors`` (..., M, K) and ``prior_variance`` (..., M, 1) of the sets.
 
     Returns
     -------
@@ -150,49 +167,61 @@ def match_priors(logits: Tensor, targets: Targets) -> Tensor:
         (..., n, K) posteriors; a class with prior zero has posterior zero.
     """
     priors, sets = targets.sets["priors"], targets.rows["set"]
-    tiny = torch.finfo(priors.dtype).tiny
-    log_priors, sizes = priors.clamp_min(tiny).log(), set_sizes(targets, priors.shape[-2], priors.dtype).clamp_min(1)
+    tiny, count = torch.finfo(priors.dtype).tiny, priors.shape[-2]
+    exponent = match_strength(targets)  # of Sinkhorn steps towards marginals with a penalty
+    log_priors = priors.clamp_min(tiny).log()
     scale = torch.zeros_like(priors)  # logarithm of the factor of each class in each set
     for _ in range(SINKHORN_STEPS):
-        means = set_sums((logits + take_rows(scale, sets)).softmax(-1), targets, priors.shape[-2]) / sizes
-        scale = torch.where(priors > 0, scale + log_priors - means.clamp_min(tiny).log(), scale)
+        means = set_means((logits + take_rows(scale, sets)).softmax(-1), targets, count)
+        scale = torch.where(priors > 0, exponent * (scale + log_priors - means.clamp_min(tiny).log()), scale)
     return (logits + take_rows(scale, sets)).softmax(-1)
 
 
-def prior_error(posterior: Tensor, targets: Targets) -> Tensor:
-    """Return the error of class priors in units of the sampling error of the class shares of a set.
+def match_strength(targets: Targets) -> Tensor:
+    """Return how closely the soft labels of each set agree with its priors: from 0, not at all, to 1, exactly.
 
-    Rows of class j have the mean posterior C_j, so the mean posterior of a set with exact priors Pi_m is Pi_m C. The
-    deviation of a set from that, beyond sampling error, is attributed to its priors. The result is about 0 for priors
-    counted on these rows, and about 1 for priors of the population that the rows were drawn from.
+    It is c / (1 + c) with the weight c of the priors in `match_priors`. Let v be the variance of the class shares of
+    the rows around Pi_m, relative to multinomial variance. If labels are exchangeable given these shares, the most probable
+    labels have c = 1/v - 1: a hard match for counts of exactly these rows (v = 0), and none for a population (v = 1),
+    whose rows do not inform about each other. Every row adds `MODEL_VARIANCE` to c, because the posterior is that of an
+    imperfect model: a large set agrees with its priors, and a single row keeps its posterior.
 
     Parameters
     ----------
-    posterior : Tensor
-        (..., n, K) posteriors under the class mix of the client, which do not use the set of a row.
     targets : Targets
-        Targets with ``priors`` (..., M, K) of the sets.
+        Targets with ``prior_variance`` (..., M, 1), which is v.
 
     Returns
     -------
     Tensor
-        (...), one value per client.
+        (..., M, 1)
     """
-    priors = targets.sets["priors"]
-    count = priors.shape[-2]
-    sizes = set_sizes(targets, count, posterior.dtype)  # (..., M, 1)
-    masked = posterior if targets.mask is None else posterior * targets.mask.unsqueeze(-1)
-    confusion = masked.mT @ posterior / masked.sum(-2).clamp_min(1e-9).unsqueeze(-1)  # C (..., K, K), without labels
-    expected, second = priors @ confusion, priors @ confusion.square()  # (..., M, K)
-    noise = (set_means(posterior.square(), targets, count) - second).clamp_min(0) / sizes.clamp_min(1)
-    present = (priors > 0) & (sizes > 0)
-    observed = sizes * ((set_means(posterior, targets, count) - expected).square() - noise) / expected.clamp_min(1e-9)
-    sampling = (second - expected.square()) / expected.clamp_min(
-        1e-9
-    )  # expected value of `observed` for shares drawn at random
-    observed_total, sampling_total = (
-        torch.where(present, table, torch.zeros_like(priors)).sum((-2, -1)) for table in (observed, sampling)
-    )
-    # If the model cannot tell the classes apart, the divisor is near 0 and must be bounded.
-    minimum = 0.05 * (present.sum((-2, -1)) - (sizes > 0).sum((-2, -1))).clamp_min(1)
-    return (observed_total / sampling_total.maximum(minimum)).clamp_min(0)
+    variance = targets.sets["prior_variance"]
+    sizes = set_sizes(targets, variance.shape[-2], variance.dtype)
+    return (1 - 1 / (1 / variance + MODEL_VARIANCE * sizes)).clamp_min(0)
+
+
+def reestimate_priors(logits: Tensor, targets: Targets) -> Tensor:
+    """Return estimates rho_m of the class shares of the rows of each set, from its priors and its rows.
+
+    They maximise sum_i log sum_k rho_mk f_ik / pi_k + n/v sum_k Pi_mk log rho_mk, by EM, where f is the prediction
+    under the test prior pi. The second term is a Dirichlet prior with the precision of the class shares of n rows
+    around Pi_m, whose variance is v, relative to multinomial variance. With v = 0 they are Pi_m.
+
+    Parameters
+    ----------
+    logits, targets
+        As of `match_priors`.
+
+    Returns
+    -------
+    Tensor
+        (..., M, K) class shares; a class with prior zero has share zero.
+    """
+    priors, sets, variance = targets.sets["priors"], targets.rows["set"], targets.sets["prior_variance"]
+    shares, ratio = priors, torch.zeros_like(priors)
+    for _ in range(EM_STEPS):
+        means = set_means((logits + take_rows(ratio, sets)).softmax(-1), targets, priors.shape[-2])
+        shares = (priors + variance * means) / (1 + variance)
+        ratio = torch.where(priors > 0, (shares / priors).log(), torch.zeros_like(priors))
+    return shares

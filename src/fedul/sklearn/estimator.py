@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedul.algorithms.base import Algorithm
 from fedul.config import TrainConfig
-from fedul.core import Federation, Study
+from fedul.core import Federation, PriorScope, Study
 from fedul.errors import InputError
 from fedul.methods.base import Method
 from fedul.models import Model
@@ -55,6 +55,8 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     test_prior : str, mapping or array-like, optional
         Class mix of the population that the classifier is for: None or "uniform", "natural" (the mix of the rows it is
         fitted to), a mapping {class: share}, or shares in the order of `classes_`.
+    priors_of : {"population", "rows"}, default="population"
+        What the class priors speak of: the population that the rows of a set were drawn from, or exactly these rows.
     held_out : float, default=0.2
         Share of every set that is held out to select the best round; with 0, the last round is taken.
     classes : sequence, optional
@@ -116,6 +118,7 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         participation: float = TrainConfig.participation,
         device: str = TrainConfig.device,
         test_prior: str | Mapping[Any, float] | ArrayLike | None = None,
+        priors_of: str = PriorScope.of,
         held_out: float = 0.2,
         classes: Sequence[Any] | None = None,
         standardize: bool = True,
@@ -140,6 +143,7 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.participation = participation
         self.device = device
         self.test_prior = test_prior
+        self.priors_of = priors_of
         self.held_out = held_out
         self.classes = classes
         self.standardize = standardize
@@ -172,16 +176,16 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if has_labels(y, sets, priors):
             X, y = validate_data(self, X, y, **_checks(encodes))
             check_classification_targets(y)
-            known, sets = PriorsByName.of_labels(np.asarray(y)), y
+            known, sets, priors_of = PriorsByName.of_labels(np.asarray(y)), y, "rows"
         else:
             X = validate_data(self, X, **_checks(encodes))
-            known = PriorsByName.read(priors, self.classes)
+            known, priors_of = PriorsByName.read(priors, self.classes), self.priors_of
         class_names = [str(name) for name in known.classes]
         schema, warnings = infer_frame_schema(X, class_names) if encodes else (None, [])
         scaler = StandardScaler().fit(X) if self.standardize and not encodes else None
         seed = self._seed()
         inputs = _standardize(X, scaler) if schema is None else encode_frame(X, schema)
-        owners = make_clients(inputs, sets, clients, known, held_out=self.held_out, seed=seed)
+        owners = make_clients(inputs, sets, clients, known, held_out=self.held_out, seed=seed, priors_of=priors_of)
         test_prior = resolve_test_prior(self.test_prior, known, owners, self.classes)
         federation = Federation(owners, class_names, test_prior, schema=schema)
         settings = {name: value for name, value in self.get_params(deep=False).items() if name in SETTINGS}

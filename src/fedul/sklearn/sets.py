@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul.core import Matrix, UnlabeledSets, pooled_class_mix, validate_priors
+from fedul.core import Matrix, PriorScope, UnlabeledSets, pooled_class_mix, validate_priors
 from fedul.errors import InputError, unknown_name
 
 FORMS = (
@@ -101,7 +101,14 @@ class PriorsByName:
 
 
 def make_clients(
-    inputs: NDArray[Any], sets: Any, clients: Any, priors: PriorsByName, *, held_out: float = 0.0, seed: int = 0
+    inputs: NDArray[Any],
+    sets: Any,
+    clients: Any,
+    priors: PriorsByName,
+    *,
+    held_out: float = 0.0,
+    seed: int = 0,
+    priors_of: str = PriorScope.of,
 ) -> list[UnlabeledSets]:
     """Return the clients that own rows.
 
@@ -117,6 +124,8 @@ def make_clients(
         Share of every set that is held out.
     seed : int, default=0
         Seed that decides which rows are held out.
+    priors_of : {"population", "rows"}, default="population"
+        What the class priors speak of.
     """
     set_names = _names_by_row(sets, len(inputs), "sets")
     client_names = [None] * len(set_names) if clients is None else _names_by_row(clients, len(inputs), "clients")
@@ -138,6 +147,7 @@ def make_clients(
                 held_out=held_out,
                 seed=seed,
                 set_names=[str(name) for name in numbers],
+                priors_of=priors_of,
             )
         )
     return result

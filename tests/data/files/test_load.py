@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedul
-from fedul.core import Study
+from fedul.core import PriorScope, Study
 from fedul.errors import InputError
 
 PRIORS = "hospital,month,flu,cold\nNorth,Jan,0.3,0.7\nNorth,Feb,0.8,0.2\nSouth,Jan,0.5,0.5\n"
@@ -98,17 +98,57 @@ def test_shares_that_are_the_rows_own_are_those_of_the_rows_that_are_left(tmp_pa
         *(f"Feb,{n}," for n in range(9)),
     ]
     priors = "set,flu,cold\nJan,0.4,0.6\nFeb,0.123,0.877\n"
-    study = load(tmp_path, "\n".join(lines), priors, label_column="known", client_column=None)
-    (client,) = study.federation.clients
+    options = {"label_column": "known", "client_column": None}
+    (client,) = load(tmp_path, "\n".join(lines), priors, priors_of="rows", **options).federation.clients
     assert_allclose(client.priors, [[2 / 8, 6 / 8], [0.123, 0.877], [1, 0]])
+    (client,) = load(tmp_path, "\n".join(lines), priors, **options).federation.clients
+    assert_allclose(client.priors, [[0.4, 0.6], [0.123, 0.877], [1, 0]])
 
 
-def test_rounded_shares_of_the_rows_themselves_are_known_exactly(tmp_path: Path) -> None:
+def test_shares_that_are_declared_to_be_those_of_the_rows_are_unrounded(tmp_path: Path) -> None:
     rows = "month,temp\n" + "".join(f"Jan,{n}\n" for n in range(30)) + "".join(f"Feb,{n}\n" for n in range(7))
-    study = load(tmp_path, rows, "set,flu,cold\nJan,0.3667,0.6333\nFeb,0.43,0.57\n", client_column=None)
-    assert study.federation.clients[0].priors[:, 0].tolist() == [11 / 30, 3 / 7]
-    study = load(tmp_path, rows, "set,flu,cold\nJan,0.37,0.63\nFeb,0.50,0.50\n", client_column=None)
-    assert study.federation.clients[0].priors[:, 0].tolist() == [0.37, 0.5]  # too coarse, and no count of seven
+    options = {"client_column": None, "priors_of": "rows"}
+    priors = "set,flu,cold\nJan,0.3667,0.6333\nFeb,0.43,0.57\n"
+    (client,) = load(tmp_path, rows, priors, **options).federation.clients
+    assert client.priors[:, 0].tolist() == [11 / 30, 3 / 7]
+    assert client.prior_scope == PriorScope("rows")
+    (client,) = load(tmp_path, rows, "set,flu,cold\nJan,0.37,0.63\nFeb,0.50,0.50\n", **options).federation.clients
+    assert client.priors[:, 0].tolist() == [11 / 30, 0.5]  # no count of seven
+    assert client.prior_scope == PriorScope("rows", rounding=0.005)
+    (client,) = load(tmp_path, rows, "set,flu,cold\nJan,0.4,0.6\nFeb,0.4,0.6\n", **options).federation.clients
+    assert client.priors[:, 0].tolist() == [0.4, 3 / 7]  # 11, 12 and 13 of 30 are 0.4
+    (client,) = load(tmp_path, rows, priors, client_column=None).federation.clients
+    assert client.priors[:, 0].tolist() == [0.3667, 0.43]
+
+
+WHOLE_PERCENTS = "hospital,month,flu,cold\nNorth,Jan,30%,70%\nNorth,Feb,80%,20%\nSouth,Jan,50%,50%\n"
+COUNTS = "hospital,month,flu,cold\nNorth,Jan,6,14\nNorth,Feb,8,2\nSouth,Jan,15,15\n"
+OTHER_COUNTS = COUNTS.replace("Feb,8,2", "Feb,80,20")
+
+
+@pytest.mark.parametrize(
+    ("priors", "priors_of", "north", "south"),
+    [
+        (WHOLE_PERCENTS, "auto", PriorScope("population", 0.005), PriorScope("population", 0.005)),
+        (WHOLE_PERCENTS, "rows", PriorScope("rows"), PriorScope("rows")),
+        (COUNTS, "auto", PriorScope("rows"), PriorScope("rows")),
+        (COUNTS, "population", PriorScope(), PriorScope()),
+        (OTHER_COUNTS, "auto", PriorScope(), PriorScope("rows")),
+    ],
+    ids=["whole percents", "declared", "counts of the rows", "declared otherwise", "counts of other cases"],
+)
+def test_what_priors_speak_of_is_declared_and_not_inferred_from_whole_numbers(
+    tmp_path: Path, priors: str, priors_of: str, north: PriorScope, south: PriorScope
+) -> None:
+    clients = {c.name: c for c in load(tmp_path, priors=priors, priors_of=priors_of).federation.clients}
+    assert clients["North"].prior_scope == north
+    assert clients["South"].prior_scope == south
+
+
+def test_counts_that_do_not_add_up_cannot_be_declared_to_be_those_of_the_rows(tmp_path: Path) -> None:
+    message = r"the counts of set 'Feb' of client 'North' sum to 100, but it has 10 rows"
+    with pytest.raises(InputError, match=message):
+        load(tmp_path, priors=OTHER_COUNTS, priors_of="rows")
 
 
 def test_counts_of_other_cases_leave_the_priors_unsure_and_counts_of_the_rows_do_not(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_in_single_precision_they_end_there_by_norm(precision: torch.dtype, data
 RAGGED = random_study(3, clients=7, rows=(3, 30))
 """Seven clients, each with other rows and sets."""
 STATEFUL = Case(RAGGED, METHODS["fedul-refined"], ALGORITHMS["scaffold"], settings={"epochs": 2, "batch_size": 4})
-"""Both the method and the algorithm keep something at every client."""
+"""The algorithm keeps something at every client."""
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS, ids=["sgd", "momentum", "adam"])

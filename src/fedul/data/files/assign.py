@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from fedul.core import Index, Labels, Matrix, Schema
+from fedul.core import Index, Labels, Matrix, PriorScope, Schema
 from fedul.data.files.priors_table import PriorsTable, StatedPriors
 from fedul.data.files.schema.column_stats import as_words
 from fedul.data.files.signature import DataSignature
@@ -73,6 +73,8 @@ class ClientRows:
         Number of counted cases that the priors are as certain as; infinity means exact.
     labelled_sets : tuple of int
         Sets of rows whose label is known; their priors are one-hot.
+    prior_scope : PriorScope
+        What the priors speak of.
     """
 
     name: str
@@ -82,10 +84,21 @@ class ClientRows:
     set_names: tuple[str, ...]
     cases: Matrix
     labelled_sets: tuple[int, ...] = ()
+    prior_scope: PriorScope = field(default_factory=PriorScope)
 
 
-def assign_to_clients(collection: Collection, table: PriorsTable) -> list[ClientRows]:
-    """Return the clients, with every row in its set; labelled rows are in sets of one class."""
+def assign_to_clients(collection: Collection, table: PriorsTable, priors_of: str = "auto") -> list[ClientRows]:
+    """Return the clients, with every row in its set; labelled rows are in sets of one class.
+
+    Parameters
+    ----------
+    collection : Collection
+        The rows.
+    table : PriorsTable
+        The class priors.
+    priors_of : {"auto", "rows", "population"}, default="auto"
+        What the priors speak of; "auto" means the rows if counts add up to the rows of every set of a client.
+    """
     clients, sets = collection.clients, collection.sets
     labels = np.full(len(clients.codes), -1)
     if collection.labels is not None:
@@ -98,7 +111,7 @@ def assign_to_clients(collection: Collection, table: PriorsTable) -> list[Client
     order = np.argsort(clients.codes, kind="stable")
     ends = np.cumsum(np.bincount(clients.codes, minlength=len(clients.names)))
     parts = zip(clients.names, np.split(order, ends[:-1]), strict=True)
-    return [_client_rows(name, rows, sets, labels, table) for name, rows in parts if len(rows)]
+    return [_client_rows(name, rows, sets, labels, table, priors_of) for name, rows in parts if len(rows)]
 
 
 def _with_names_of_rows(table: PriorsTable, collection: Collection) -> PriorsTable:
@@ -134,19 +147,27 @@ def _check_priors_have_rows(collection: Collection, table: PriorsTable) -> None:
             )
 
 
-def _client_rows(name: str, rows: Index, sets: NamedCodes, labels: Labels, table: PriorsTable) -> ClientRows:
+def _client_rows(
+    name: str, rows: Index, sets: NamedCodes, labels: Labels, table: PriorsTable, priors_of: str
+) -> ClientRows:
     codes, labelled = sets.codes[rows], labels[rows]
     stated = _stated_priors(name, {sets.names[code] for code in np.unique(codes[labelled < 0])}, table)
+    sizes = {set_name: int((codes == sets.names.index(set_name)).sum()) for set_name in stated}
+    counted = _are_of_rows(name, stated, sizes, table, priors_of)
     number_of = np.full(len(sets.names) + 1, -1)  # the last is for rows without a set
     priors: list[Matrix] = []
     cases: list[float] = []
+    rounding = 0.0
     for set_name, own in stated.items():
         code = sets.names.index(set_name)
-        inside = codes == code
-        count = int(inside.sum())
         number_of[code] = len(priors)
-        priors.append(_without_labelled(_unrounded(own, count), labelled[inside]))
-        cases.append(np.inf if own.cases == count else own.cases)  # counts of exactly these rows are exact
+        if counted:
+            own = _unrounded(own, sizes[set_name])
+            own = replace(own, shares=_without_labelled(own.shares, labelled[codes == code]))
+        adds_up = own.counted and own.cases == sizes[set_name] and priors_of != "population"
+        priors.append(own.shares)
+        cases.append(np.inf if counted or adds_up else own.cases)
+        rounding = max(rounding, own.rounding)
     numbers, names = np.where(labelled < 0, number_of[codes], -1), list(stated)
     for k in np.unique(labelled[labelled >= 0]):
         numbers[labelled == k] = len(names)
@@ -154,7 +175,23 @@ def _client_rows(name: str, rows: Index, sets: NamedCodes, labels: Labels, table
         priors.append(np.eye(len(table.classes))[k])
         cases.append(np.inf)
     labelled_sets = tuple(range(len(stated), len(names)))
-    return ClientRows(name, rows, numbers, np.stack(priors), tuple(names), np.array(cases), labelled_sets)
+    scope = PriorScope("rows" if counted else "population", rounding)
+    return ClientRows(name, rows, numbers, np.stack(priors), tuple(names), np.array(cases), labelled_sets, scope)
+
+
+def _are_of_rows(
+    client: str, stated: Mapping[str, StatedPriors], sizes: Mapping[str, int], table: PriorsTable, priors_of: str
+) -> bool:
+    """Return whether the priors of a client speak of exactly the rows of its sets."""
+    other = [name for name, own in stated.items() if own.counted and own.cases != sizes[name]]
+    if priors_of == "rows" and other:
+        raise InputError(
+            f"{table.source}: the counts of set '{other[0]}' of client '{client}' sum to {stated[other[0]].cases:g}, "
+            f"but it has {sizes[other[0]]} rows; correct them, or use --priors-of population."
+        )
+    if priors_of == "auto":
+        return not other and all(own.counted for own in stated.values())
+    return priors_of == "rows"
 
 
 def _stated_priors(client: str, needed: set[str], table: PriorsTable) -> Mapping[str, StatedPriors]:
@@ -173,26 +210,19 @@ def _unused_name(name: str, taken: Sequence[str]) -> str:
     return name if name not in taken else _unused_name(f"{name}*", taken)
 
 
-def _unrounded(own: StatedPriors, rows: int) -> Matrix:
-    """Return shares that are rounded class shares of these rows as the exact ones.
-
-    This is done only if the rounding is far finer than one row: otherwise any shares would look like counts.
-    """
+def _unrounded(own: StatedPriors, rows: int) -> StatedPriors:
+    """Return rounded class shares of exactly these rows as the exact ones, if only one number of rows fits each."""
     counts = (own.shares * rows).round()
     near = np.abs(own.shares - counts / rows).max() <= own.rounding
-    return counts / rows if own.rounding * rows <= 0.1 and near and counts.sum() == rows else own.shares
+    if own.rounding * rows < 0.5 and near and counts.sum() == rows:
+        return replace(own, shares=counts / rows, rounding=0.0)
+    return own
 
 
 def _without_labelled(priors: Matrix, labels: Labels) -> Matrix:
-    """Return the priors of a set without its labelled rows (-1: not labelled).
-
-    Shares of exactly these rows change when rows are removed; those of a population do not.
-    """
-    counts = priors * len(labels)
-    if not (labels >= 0).any() or np.abs(counts - counts.round()).max() > 1e-6 * len(labels):
-        return priors
-    left = np.maximum(counts - np.bincount(labels[labels >= 0], minlength=len(priors)), 0)
-    return left / left.sum() if left.sum() > 0 else priors
+    """Return the class shares of exactly these rows without the labelled ones (-1: not labelled)."""
+    left = np.maximum(priors * len(labels) - np.bincount(labels[labels >= 0], minlength=len(priors)), 0)
+    return left / left.sum() if (labels >= 0).any() and left.sum() > 0 else priors
 
 
 def class_codes(words: NamedCodes, classes: tuple[str, ...], option: str, collection: Collection) -> Labels:

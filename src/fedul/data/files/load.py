@@ -72,9 +72,8 @@ class FileRows:
                 Rows(torch.from_numpy(part.rows[at]), torch.from_numpy(part.numbers[at]))
                 for at in self.splits[part.name]
             )
-            clients.append(
-                UnlabeledSets(part.name, inputs, train, held_out, part.priors, part.set_names, part.labelled_sets)
-            )
+            sets = part.priors, part.set_names, part.labelled_sets, part.prior_scope
+            clients.append(UnlabeledSets(part.name, inputs, train, held_out, *sets))
         return clients
 
     def true_labels(self, column: str) -> dict[str, tuple[Labels, Labels]]:
@@ -114,7 +113,7 @@ def read_file_rows(
         client_column=config.client_column,
         set_column=config.set_column,
     )
-    parts = assign_to_clients(collection, priors)
+    parts = assign_to_clients(collection, priors, config.priors_of)
     if name is not None:
         if len(parts) > 1:
             raise InputError(

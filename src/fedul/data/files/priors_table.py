@@ -34,11 +34,14 @@ class StatedPriors:
         Number of counted cases that gives the same uncertainty; infinity if no uncertainty is stated.
     rounding : float
         Largest rounding error of a share.
+    counted : bool
+        Whether the table has counts of cases.
     """
 
     shares: Matrix
     cases: float = math.inf
     rounding: float = 0.0
+    counted: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +250,7 @@ def _as_stated_priors(line: _Line, unit: str, classes: Sequence[str]) -> StatedP
             raise InputError(
                 f"{line.where}: {line.title} has no counts; give whole numbers of cases, not all of them 0."
             )
-        return StatedPriors(values / line.total, line.total)
+        return StatedPriors(values / line.total, line.total, counted=True)
     total = TOTALS[unit]
     if values.max() > total * (1 + SUM_TOLERANCE):
         raise InputError(

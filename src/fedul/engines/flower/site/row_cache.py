@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from fedul._utils.files import read_tensors, write_tensors
-from fedul.core import Rows, UnlabeledSets
+from fedul.core import PriorScope, Rows, UnlabeledSets
 from fedul.errors import InputError
 
 
@@ -27,7 +28,12 @@ def write_row_cache(file: Path, client: UnlabeledSets, sources: Mapping[str, str
         "held_out/sets": client.held_out.sets,
         "priors": torch.from_numpy(np.ascontiguousarray(client.priors)),
     }
-    notes = {"sources": dict(sources), "sets": list(client.set_names), "labelled_sets": list(client.labelled_sets)}
+    notes = {
+        "sources": dict(sources),
+        "sets": list(client.set_names),
+        "labelled_sets": list(client.labelled_sets),
+        "prior_scope": asdict(client.prior_scope),
+    }
     write_tensors(file, tensors, notes)
 
 
@@ -45,6 +51,7 @@ def read_row_cache(file: Path, name: str) -> tuple[UnlabeledSets, Mapping[str, s
             tensors["priors"].numpy(),
             notes["sets"],
             notes["labelled_sets"],
+            PriorScope(**notes["prior_scope"]),
         )
         return client, notes["sources"]
     return None
