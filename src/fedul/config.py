@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -151,15 +151,27 @@ class FileDataConfig:
             raise InputError(f"client-column and set-column: both are '{self.set_column}'; name two columns.")
 
 
+GENERIC: Mapping[str, Any] = {"algorithm": "fedavg", "optimizer": "adam", "learning_rate": 3e-3, "l2": 0.0}
+"""Values of training settings that neither the user nor the method gives."""
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """How a classifier is trained."""
 
-    method: str = option("fedul", "What a client minimises.")
+    method: str = option("fedul-combined", "What a client minimises.")
     method_option: Mapping[str, Any] = option(
         (), "A setting of the method, NAME=VALUE (repeatable).", parse=parse_name_values
     )
-    algorithm: str = option("fedavg", "How client updates become the next global model.")
+    choose: str = option(
+        "auto",
+        "Choose network, regularization and optimizer without labels, on sets left out, where the method offers a "
+        "choice and they are not given; off takes the first of each.",
+        choices=("auto", "off"),
+    )
+    algorithm: str | None = option(
+        None, "How client updates become the next global model (default: chosen with the method, else fedavg)."
+    )
     algorithm_option: Mapping[str, Any] = option(
         (), "A setting of the algorithm, NAME=VALUE (repeatable).", parse=parse_name_values
     )
@@ -175,10 +187,19 @@ class TrainConfig:
     rounds: int = option(30, "Global rounds.", low=1)
     epochs: int = option(1, "Local epochs per round (E in the paper).", low=1)
     batch_size: int = option(32, "Rows per local step, or 'all'.", parse=parse_batch_size)
-    optimizer: str = option("adam", "Local optimizer; its state is reset every round.", choices=("adam", "sgd"))
-    learning_rate: float = option(3e-3, "Local learning rate.", low=0)
+    optimizer: str | None = option(
+        None,
+        "Local optimizer; its state is reset every round (default: chosen with the method, else adam).",
+        choices=("adam", "sgd"),
+    )
+    learning_rate: float | None = option(
+        None, "Local learning rate (default: chosen with the method, else 0.003).", low=0
+    )
     momentum: float = option(0.0, "Momentum of sgd.", low=0, high=0.999)
     l1: float = option(0.0, "Weight of the L1 penalty.", low=0)
+    l2: float | None = option(
+        None, "Weight of the L2 penalty on weight matrices (default: chosen with the method, else 0).", low=0
+    )
     averaging: float = option(
         0.5,
         "Decay of the moving average over rounds that is delivered as the model (0 = no averaging).",
@@ -212,7 +233,34 @@ class TrainConfig:
     def __post_init__(self) -> None:
         validate_fields(self)
         if self.momentum and self.optimizer != "sgd":
-            raise InputError(f"momentum: is for sgd, not for {self.optimizer}; add --optimizer sgd, or leave it out.")
+            name = self.optimizer_name
+            raise InputError(f"momentum: is for sgd, not for {name}; add --optimizer sgd, or leave it out.")
+
+    @property
+    def algorithm_name(self) -> str:
+        """Algorithm, also where none is given."""
+        return str(self.algorithm or GENERIC["algorithm"])
+
+    @property
+    def optimizer_name(self) -> str:
+        """Local optimizer, also where none is given."""
+        return str(self.optimizer or GENERIC["optimizer"])
+
+    @property
+    def rate(self) -> float:
+        """Local learning rate, also where none is given."""
+        return float(GENERIC["learning_rate"] if self.learning_rate is None else self.learning_rate)
+
+    def resolved(self, defaults: Mapping[str, Any] | None = None) -> TrainConfig:
+        """Return the configuration with a value for every setting that is not given.
+
+        Parameters
+        ----------
+        defaults : mapping of str to object, optional
+            Values of a method for settings that are not given; the others get those of `GENERIC`.
+        """
+        values = {**GENERIC, **(defaults or {})}
+        return replace(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
 
     def participants(self, clients: int) -> int:
         """Return the number of clients that participate in a round."""

@@ -17,6 +17,7 @@ import fedul
 from fedul._utils.randomness import torch_generator
 from fedul.core import RoundMetrics, Study
 from fedul.errors import InputError
+from fedul.methods.consistency import consistency_loss
 from fedul.methods.fedllp import FedLLP
 from fedul.methods.fedllp_vat import FedLLPVAT
 from fedul.methods.task import Step
@@ -49,7 +50,7 @@ def test_at_weight_zero_it_is_fedllp(mean: str) -> None:
 def test_the_loss_is_the_proportion_loss_and_the_weighted_consistency() -> None:
     method, module = FedLLPVAT(weight=0.3, norm=0.5), seeded_network()
     step = one_step(method, module, 10)
-    consistency = method.consistency(module, step, module(step.inputs)).mean().item()
+    consistency = consistency_loss(module, step, module(step.inputs), method.norm).mean().item()
     assert_allclose(method.loss(module, step).item(), FedLLP().loss(module, step).item() + 0.3 * consistency)
     assert consistency > 0
 
@@ -67,7 +68,7 @@ class RecordInputs:
 
 def perturbation(method: FedLLPVAT, module: Callable[[Tensor], Tensor], step: Step) -> Tensor:
     recorder = RecordInputs(module)
-    method.consistency(recorder, step, module(step.inputs))
+    consistency_loss(recorder, step, module(step.inputs), method.norm)
     return recorder.asked[-1] - step.inputs
 
 
@@ -95,7 +96,7 @@ def test_a_perturbation_changes_predictions_more_than_random_ones_of_its_length(
     module, method = seeded_network(seed=seed), FedLLPVAT(norm=norm)
     step = one_step(method, module)
     clean = module(step.inputs).log_softmax(-1)
-    found = method.consistency(module, step, module(step.inputs)).mean().item()
+    found = consistency_loss(module, step, module(step.inputs), method.norm).mean().item()
     generator = torch.Generator().manual_seed(seed)
     changes = []
     for _ in range(20):
@@ -112,7 +113,7 @@ def test_no_gradient_runs_through_the_unchanged_rows_prediction_or_the_direction
     clean = module(step.inputs).detach().softmax(-1)
     moved = module(step.inputs + change).log_softmax(-1)
     expected = flat_gradient(nn.functional.kl_div(moved, clean, reduction="batchmean"), module)
-    found = flat_gradient(method.consistency(module, step, module(step.inputs)).mean(), module)
+    found = flat_gradient(consistency_loss(module, step, module(step.inputs), method.norm).mean(), module)
     assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
@@ -161,7 +162,7 @@ def test_batch_norm_tracks_statistics_again_after_an_error() -> None:
     logits = module.train()(step.inputs)
     broken = Step(step.inputs, {**step.targets, "direction": torch.zeros(1, 7)}, step.shared)
     with pytest.raises(RuntimeError):
-        method.consistency(module, broken, logits)
+        consistency_loss(module, broken, logits, method.norm)
     assert module[2].track_running_stats
 
 
@@ -188,7 +189,9 @@ def share_of_the_consistency_term(study: Study, module: nn.Module, method: FedLL
         logits = module(step.inputs)
         proportions = flat_gradient(FedLLP().proportion_loss(logits, step), module).norm()
         logits = module(step.inputs)
-        consistency = method.weight * flat_gradient(method.consistency(module, step, logits).mean(), module).norm()
+        consistency = (
+            method.weight * flat_gradient(consistency_loss(module, step, logits, method.norm).mean(), module).norm()
+        )
         shares.append((consistency / (consistency + proportions)).item())
     return float(np.mean(shares))
 

@@ -19,7 +19,7 @@ from fedul.core.prior_scope import PriorScope
 from fedul.core.priors import Matrix
 from fedul.core.site_adjustment import SiteAdjustments
 from fedul.core.task_spec import Scaling, Schema, TaskSpec
-from fedul.core.unlabeled_sets import UnlabeledSets
+from fedul.core.unlabeled_sets import UnlabeledSets, pooled_class_mix
 from fedul.errors import InputError, wrong_type
 
 
@@ -108,7 +108,8 @@ class Federation:
     @cached_property
     def spec(self) -> TaskSpec:
         """What all clients share: classes, test prior, and form of the inputs."""
-        return TaskSpec(self.classes, self.test_prior, self.input_shape, self.scaling, self.schema)
+        mix = pooled_class_mix(self.clients)
+        return TaskSpec(self.classes, self.test_prior, self.input_shape, self.scaling, self.schema, mix)
 
     def fingerprint(self) -> str:
         """Return a hash of all clients and of what they share, independent of the order of clients."""

@@ -76,6 +76,9 @@ class TaskSpec:
         Map from stored inputs to network inputs.
     schema : Schema or None
         How tables or files become inputs; None where they are arrays from the start.
+    class_mix : ndarray of shape (K,) or None
+        Class mix of all rows of the federation; None where it is not known. With it, a client can use how its sets
+        differ from those of other clients.
     """
 
     classes: Sequence[str]
@@ -83,3 +86,4 @@ class TaskSpec:
     input_shape: tuple[int, ...]
     scaling: Scaling = field(default_factory=Scaling)
     schema: Schema | None = None
+    class_mix: Matrix | None = None

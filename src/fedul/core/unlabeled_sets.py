@@ -7,7 +7,7 @@ has are sets with one-hot priors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import cast
@@ -204,6 +204,25 @@ class UnlabeledSets:
     def prior_rows(self) -> Rows:
         """Rows that the class priors speak of: training rows, then held-out rows if the priors speak of these too."""
         return self.train if self.prior_scope.of == "train" else self.all_rows
+
+    def with_sets(self, numbers: Sequence[int]) -> UnlabeledSets:
+        """Return the client with some of its sets only, numbered anew in the order given."""
+        place = np.full(len(self.priors), -1)
+        place[list(numbers)] = np.arange(len(numbers))
+        places = torch.from_numpy(place)
+
+        def select(rows: Rows) -> Rows:
+            sets = places[rows.sets]
+            return Rows(rows.index[sets >= 0], sets[sets >= 0])
+
+        return replace(
+            self,
+            train=select(self.train),
+            held_out=select(self.held_out),
+            priors=self.priors[list(numbers)],
+            set_names=[self.set_names[i] for i in numbers],
+            labelled_sets=[int(place[i]) for i in self.labelled_sets if place[i] >= 0],
+        )
 
     @cached_property
     def set_priors(self) -> Matrix:

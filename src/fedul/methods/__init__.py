@@ -20,6 +20,7 @@ METHODS: Registry[Method] = Registry(
     "method",
     {
         "fedul": "fedul.methods.fedul:FedUL",
+        "fedul-combined": "fedul.methods.fedul_combined:FedULCombined",
         "fedul-refined": "fedul.methods.fedul_refined:FedULRefined",
         "fedpl": "fedul.methods.fedpl:FedPL",
         "fedllp": "fedul.methods.fedllp:FedLLP",

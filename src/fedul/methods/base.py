@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -15,6 +15,25 @@ from fedul.methods.task import Predict, Step, Targets, Task
 
 ClientState = dict[str, Tensor]
 """Tensors that a method or an algorithm keeps at a client between rounds."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Settings that `fedul.train` may choose for a method, without labels, on sets that it leaves out.
+
+    Parameters
+    ----------
+    name : str
+        What distinguishes the candidate, in a few words.
+    options : mapping of str to object
+        Settings of the method.
+    training : mapping of str to object
+        Fields of `fedul.TrainConfig`; those that the user gives take precedence.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Method(ABC):
@@ -89,6 +108,18 @@ class Method(ABC):
         step : Step
             The rows of the step and their targets.
         """
+
+    def candidates(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Candidate]:
+        """Return the settings among which `fedul.train` chooses, the default first; empty for no choice.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Shape of one row.
+        sets : int or None
+            Number of sets of all clients; None where it is not known.
+        """
+        return ()
 
     def labels_used(self, federation: Federation) -> int:
         """Return the number of rows whose label is used: by default, the rows that the user labelled.

@@ -12,19 +12,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedul._utils.settings import option
 from fedul.core import RoundMetrics, TaskSpec, UnlabeledSets
 from fedul.methods.base import ClientState
+from fedul.methods.consistency import consistency_loss, draw_direction
 from fedul.methods.fedllp import FedLLP
-from fedul.methods.operations import frozen_batch_norm_statistics
 from fedul.methods.task import Predict, Step, Targets, Task
-
-PROBE = 1e-2
-"""Length of the step that finds the adversarial direction. The published 1e-6 is below the rounding of float32."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +44,7 @@ class FedLLPVAT(FedLLP):
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         task = super().task(client, spec)
-        if not self.weight:
-            return task
-
-        def draw_direction(inputs: Tensor, generator: torch.Generator) -> Mapping[str, Tensor]:
-            direction = torch.randn(inputs.shape, generator=generator, dtype=torch.float32)
-            return {"direction": _normalize_rows(direction, 1).to(inputs.device, inputs.dtype)}
-
-        return replace(task, draw_step=draw_direction)
+        return replace(task, draw_step=draw_direction) if self.weight else task
 
     def directive(self, history: Sequence[RoundMetrics]) -> Mapping[str, float]:
         if not self.weight:
@@ -80,28 +68,5 @@ class FedLLPVAT(FedLLP):
         logits = predict(step.inputs)
         loss = self.proportion_loss(logits, step)
         if self.weight:
-            loss = loss + step.mean(step.shared["consistency"] * self.consistency(predict, step, logits))
+            loss = loss + step.mean(step.shared["consistency"] * consistency_loss(predict, step, logits, self.norm))
         return loss
-
-    def consistency(self, predict: Predict, step: Step, logits: Tensor) -> Tensor:
-        """Return KL (..., n) between the predictions for a row and for its adversarial perturbation."""
-        clean = logits.detach().log_softmax(-1)
-        leading = logits.dim() - 1  # dimensions before those of a row
-        with frozen_batch_norm_statistics(predict):
-            probe = (PROBE * step.targets["direction"]).requires_grad_()
-            distance = _divergence(clean, predict(step.inputs + probe)).sum()
-            (gradient,) = torch.autograd.grad(distance, probe)
-            perturbed = predict(step.inputs + self.norm * _normalize_rows(gradient, leading))
-        return _divergence(clean, perturbed)
-
-
-def _divergence(clean: Tensor, logits: Tensor) -> Tensor:
-    """Return KL(clean || softmax(logits)) (..., n), where `clean` holds logarithms."""
-    return functional.kl_div(logits.log_softmax(-1), clean, reduction="none", log_target=True).sum(-1)
-
-
-def _normalize_rows(rows: Tensor, leading: int) -> Tensor:
-    """Scale each row to length 1, after the leading dimensions; a row of zeros is unchanged."""
-    length = rows.flatten(leading).norm(dim=-1).reshape(*rows.shape[:leading], *[1] * (rows.dim() - leading))
-    unit: Tensor = rows / length.clamp_min(torch.finfo(rows.dtype).tiny)
-    return unit

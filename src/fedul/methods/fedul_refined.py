@@ -93,7 +93,10 @@ class FedULRefined(Method):
         return replace(task, targets=replace(task.targets, sets=sets), trained=len(client.train))
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
-        logits = predict(step.inputs)
+        return self.set_term(predict(step.inputs), step)
+
+    def set_term(self, logits: Tensor, step: Step) -> Tensor:
+        """Return the loss of a step from its logits (..., n, K)."""
         if "soft" not in step.targets:
             return FedUL(self.score).score_logits(logits, step)
         soft, trust = step.targets["soft"], self.trust * step.targets["match"].squeeze(-1)
@@ -103,7 +106,7 @@ class FedULRefined(Method):
         return step.mean((1 - trust) * log_loss(logits, step) - trust * log_likelihood)
 
     def startup_warnings(self, rounds: int) -> list[str]:
-        if rounds > min(max(self.earliest, 4), self.latest):
+        if not self.trust or rounds > min(max(self.earliest, 4), self.latest):
             return []
         return [f"fedul-refined: in {rounds} rounds refinement does not start, so this is fedul; add rounds."]
 

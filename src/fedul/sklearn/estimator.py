@@ -50,7 +50,7 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         How client updates become the next global model: a name or an object.
     algorithm_option : mapping
         Settings of an algorithm that is given by name.
-    loss, rounds, epochs, batch_size, optimizer, learning_rate, momentum, l1, averaging, participation, device
+    loss, rounds, epochs, batch_size, optimizer, learning_rate, momentum, l1, l2, averaging, participation, device
         See `fedul.TrainConfig`.
     test_prior : str, mapping or array-like, optional
         Class mix of the population that the classifier is for: None or "uniform", "natural" (the mix of the rows it is
@@ -104,16 +104,17 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         method: str | Method = TrainConfig.method,
         method_option: Mapping[str, Any] = TrainConfig.method_option,
-        algorithm: str | Algorithm = TrainConfig.algorithm,
+        algorithm: str | Algorithm | None = TrainConfig.algorithm,
         algorithm_option: Mapping[str, Any] = TrainConfig.algorithm_option,
         loss: str | None = TrainConfig.loss,
         rounds: int = TrainConfig.rounds,
         epochs: int = TrainConfig.epochs,
         batch_size: int | str = TrainConfig.batch_size,
-        optimizer: str = TrainConfig.optimizer,
-        learning_rate: float = TrainConfig.learning_rate,
+        optimizer: str | None = TrainConfig.optimizer,
+        learning_rate: float | None = TrainConfig.learning_rate,
         momentum: float = TrainConfig.momentum,
         l1: float = TrainConfig.l1,
+        l2: float | None = TrainConfig.l2,
         averaging: float = TrainConfig.averaging,
         participation: float = TrainConfig.participation,
         device: str = TrainConfig.device,
@@ -139,6 +140,7 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.momentum = momentum
         self.l1 = l1
+        self.l2 = l2
         self.averaging = averaging
         self.participation = participation
         self.device = device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedul._utils.registry import Registry
@@ -70,6 +70,14 @@ class Recipe:
             given["model"] = model
         return cls(build_config(TrainConfig, values), **given)
 
+    def as_stored(self, stored: TrainConfig) -> Recipe:
+        """Return the recipe with the settings of a stored run where none is given, to resume it."""
+        open_ = {name for name, value in to_dict(self.config).items() if value in (None, "auto")}
+        values = {name: getattr(stored, name) for name in open_ if name != "model" or self.model is None}
+        if not self.config.method_option and self.method is None and self.config.method == stored.method:
+            values["method_option"] = stored.method_option
+        return replace(self, config=replace(self.config, **values))
+
     def make_method(self, truth: Truth | None) -> Method:
         """Return the method of the run."""
         config = self.config
@@ -83,4 +91,4 @@ class Recipe:
         """Return the algorithm of the run."""
         if self.algorithm is not None:
             return self.algorithm
-        return make_algorithm(self.config.algorithm, self.config.algorithm_option)
+        return make_algorithm(self.config.algorithm_name, self.config.algorithm_option)

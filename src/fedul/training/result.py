@@ -11,6 +11,7 @@ from fedul._utils.display import counted
 from fedul._utils.documents import Document
 from fedul.classifier import Classifier
 from fedul.core import Federation, RoundMetrics, Study
+from fedul.training.choice import Choice
 
 if TYPE_CHECKING:
     from fedul.training.recipe import Recipe
@@ -66,6 +67,8 @@ class RunResult(Document):
         Error over each client's test rows.
     calibration_error : float or None
         Expected calibration error of the delivered probabilities.
+    choice : Choice or None
+        Settings that were chosen without labels; None if the method offers no choice.
     """
 
     rounds: int
@@ -79,6 +82,7 @@ class RunResult(Document):
     test_error_clients: float | None = None
     test_errors: tuple[float, ...] = ()
     calibration_error: float | None = None
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -5,6 +5,9 @@ from __future__ import annotations
 CONFIG = "config.json"
 """Everything needed to repeat the run."""
 
+CHOICE = "choice.json"
+"""Settings that were chosen on sets left out, with their scores."""
+
 METRICS = "metrics.jsonl"
 """One line of metrics per round."""
 

@@ -20,6 +20,7 @@ from fedul.engines.client_store import DiskStore
 from fedul.errors import InputError
 from fedul.models import Model
 from fedul.training import run_files
+from fedul.training.choice import Choice
 from fedul.training.result import RunResult
 from fedul.training.run_record import RunRecord
 from fedul.training.state import TrainingState, read_checkpoint, write_checkpoint
@@ -147,6 +148,14 @@ class RunFolder:
         if len(name) > LONGEST_NAME:
             name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(site.encode()).hexdigest()[:8]}"
         return self.path / run_files.SITE_MODELS / name
+
+    def save_choice(self, choice: Choice) -> None:
+        """Write which settings were chosen without labels."""
+        write_json(self.path / run_files.CHOICE, choice.to_dict())
+
+    def choice(self) -> Choice | None:
+        """Return which settings were chosen without labels; None if there was no choice."""
+        return read_document_file(Choice, self.path / run_files.CHOICE, "the run")
 
     def save_result(self, result: RunResult) -> None:
         """Write the result; its presence says that the run is finished."""

@@ -17,7 +17,7 @@ from fedul._utils.hardware import default_threads, resolve_device, torch_threads
 from fedul.algorithms.base import Algorithm
 from fedul.classifier import Classifier
 from fedul.config import TrainConfig
-from fedul.core import Federation, Study, check_identifiability
+from fedul.core import Federation, RoundMetrics, Study, check_identifiability
 from fedul.engines.client_store import ClientStore, MemoryStore
 from fedul.engines.simulation.engine import SimulationEngine, move_to_device
 from fedul.errors import InputError
@@ -25,6 +25,7 @@ from fedul.methods.base import Method
 from fedul.models import Model
 from fedul.models.weights import load_weights, precision_of, weights_of
 from fedul.training.callbacks import Callback, CallbackList, RunInfo
+from fedul.training.choice import Choice, choose_settings, resolve_recipe
 from fedul.training.recipe import Recipe
 from fedul.training.result import DataCounts, Run, RunResult
 from fedul.training.rounds import RunContext, run_rounds
@@ -109,8 +110,10 @@ def run_training(
 ) -> Run:
     """Train as `train` does, as one of several runs that `info` describes."""
     study = Study.of(data)
-    federation, config = study.federation, recipe.config
+    federation = study.federation
     folder = None if out is None else RunFolder(out)
+    recipe, choice = _resolve(study, recipe, folder, callback)
+    config = recipe.config
     context = _build_context(study, recipe, MemoryStore() if folder is None else folder.client_store())
     for message in [*study.warnings, *_startup_warnings(federation, context, config, force=force)]:
         callback.on_warning(message)
@@ -119,9 +122,49 @@ def run_training(
     )
     opened = nullcontext() if folder is None else folder.opened(record, resume=resume)
     with opened as state, torch_threads(config.threads or default_threads(context.module)):
+        if folder is not None and choice is not None:
+            folder.save_choice(choice)
         counts, labels_used = DataCounts.of(federation), context.method.labels_used(federation)
-        run = complete_run(context, config, state, folder, callback, info, counts, labels_used, study)
+        run = complete_run(context, config, state, folder, callback, info, counts, labels_used, study, choice)
         return replace(run, recipe=recipe, record=record)
+
+
+def _resolve(
+    study: Study, recipe: Recipe, folder: RunFolder | None, callback: Callback
+) -> tuple[Recipe, Choice | None]:
+    """Return the recipe with a value for every setting, and what was chosen without labels.
+
+    A run that is resumed keeps the settings of its start.
+    """
+    stored = None if folder is None else folder.stored_config()
+    if stored is not None:
+        result = None if folder is None else folder.choice()
+        return recipe.as_stored(stored.training), result
+    method = recipe.make_method(study.truth)
+
+    def train_part(federation: Federation, candidate: Recipe, title: str) -> Classifier:
+        info, progress = RunInfo(0, title), _Progress(callback)
+        run = run_training(federation, candidate, out=None, resume=False, force=True, callback=progress, info=info)
+        return run.classifier
+
+    choice = choose_settings(study.federation, recipe, method, train_part)
+    return resolve_recipe(recipe, method, study.federation, choice), choice
+
+
+class _Progress(Callback):
+    """Passes on the progress of a run, without its warnings."""
+
+    def __init__(self, callback: Callback) -> None:
+        self._callback = callback
+
+    def on_run_start(self, run: RunInfo) -> None:
+        self._callback.on_run_start(run)
+
+    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
+        self._callback.on_round_end(run, metrics)
+
+    def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
+        self._callback.on_run_end(run, result)
 
 
 def complete_run(
@@ -134,6 +177,7 @@ def complete_run(
     counts: DataCounts,
     labels_used: int,
     study: Study | None = None,
+    choice: Choice | None = None,
 ) -> Run:
     """Run the rounds that are missing, and deliver the classifier of the selected round.
 
@@ -151,7 +195,7 @@ def complete_run(
         last = run_rounds(context, config, state, folder, callback, info)
         for message in context.method.final_warnings(last.history):
             callback.on_warning(message)
-        run = _deliver(context, last, folder, counts, labels_used, study)
+        run = _deliver(context, last, folder, counts, labels_used, study, choice)
         result = run.result
         return run
     finally:
@@ -160,6 +204,7 @@ def complete_run(
 
 def validate_run(data: Study, recipe: Recipe, *, force: bool = False) -> None:
     """Raise what `train` would raise before its first round; nothing is trained and nothing is written."""
+    recipe = resolve_recipe(recipe, recipe.make_method(data.truth), data.federation, None)
     context = _build_context(data, recipe, MemoryStore())
     _startup_warnings(data.federation, context, recipe.config, force=force)
 
@@ -225,6 +270,7 @@ def _deliver(
     counts: DataCounts,
     labels_used: int,
     study: Study | None,
+    choice: Choice | None,
 ) -> Run:
     """Build the result of a run after its last round, and write it into its folder if it has one."""
     spec, truth = context.spec, context.study.truth if context.study else None
@@ -260,6 +306,7 @@ def _deliver(
         test_error_clients=sum(by_client) / len(by_client) if by_client else None,
         test_errors=tuple(by_client),
         calibration_error=calibration,
+        choice=choice,
     )
     sites = _site_classifiers(context.algorithm, classifier, state)
     if folder is not None:

@@ -17,7 +17,7 @@ from fedul.algorithms.base import Algorithm, Correction, TrainedClient, effectiv
 from fedul.config import TrainConfig
 from fedul.core import Update, Weights
 from fedul.engines.base import Broadcast
-from fedul.engines.simulation.optimizers import active_part, add_l1, make_optimizer, match_layout
+from fedul.engines.simulation.optimizers import active_part, add_l1, add_l2, make_optimizer, match_layout
 from fedul.methods.base import Method
 from fedul.methods.task import Predict, Step, Task, predict_task, step_sizes
 from fedul.models.weights import weights_of
@@ -58,6 +58,8 @@ class TrainableNetwork(Protocol):
 
     names: list[str]
     parameters: list[Tensor]
+    leading: int
+    """Dimensions of a parameter before those of one client."""
 
     def at(self, step: Step) -> tuple[list[Tensor], Predict]:
         """Return the parameters of the clients that take this step, as autograd leaves, and their predictions."""
@@ -65,6 +67,8 @@ class TrainableNetwork(Protocol):
 
 class SingleClient:
     """A module as the network of one client."""
+
+    leading = 0
 
     def __init__(self, module: nn.Module) -> None:
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
@@ -137,6 +141,8 @@ def run_local_steps(
             gradients: Tensors = match_layout(raw, parameters)
             if config.l1:
                 gradients = add_l1(gradients, parameters, config.l1)
+            if config.l2:
+                gradients = add_l2(gradients, parameters, config.l2, network.leading)
             if total:
                 torch_private.add_(active_part(total, parameters), gradients)
             optimizer.step(parameters, correction.apply(parameters, gradients))
@@ -241,7 +247,7 @@ class LoopWorker:
         trained = TrainedClient(self._weights, gradient)
         message, algorithm_state = algorithm.finish(trained, broadcast.received, algorithm_state)
         delta, buffers = self._changes(broadcast.weights)
-        effective = effective_steps(config.optimizer, config.momentum, steps)
+        effective = effective_steps(config.optimizer_name, config.momentum, steps)
         update = Update(name, delta, len(task), effective, float(result.loss), buffers, message)
         return update, join_client_state(method_state, algorithm_state)
 

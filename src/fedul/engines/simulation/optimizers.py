@@ -57,9 +57,9 @@ class Adam:
 
 def make_optimizer(config: TrainConfig, parameters: Sequence[Tensor]) -> SGD | Adam:
     """Return the local optimizer of a configuration."""
-    if config.optimizer == "adam":
-        return Adam(parameters, config.learning_rate)
-    return SGD(parameters, config.learning_rate, config.momentum)
+    if config.optimizer_name == "adam":
+        return Adam(parameters, config.rate)
+    return SGD(parameters, config.rate, config.momentum)
 
 
 def match_layout(gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor]:
@@ -92,6 +92,21 @@ def add_l1(gradients: Sequence[Tensor], parameters: Sequence[Tensor], weight: fl
         signs = torch_private.sign([parameters[i] for i in small])
         added = torch_private.add([gradients[i] for i in small], signs, alpha=weight)
         for i, gradient in zip(small, added, strict=True):
+            result[i] = gradient
+    return result
+
+
+def add_l2(gradients: Sequence[Tensor], parameters: Sequence[Tensor], weight: float, leading: int) -> list[Tensor]:
+    """Return gradients with that of the penalty ``weight * |w|^2`` of all weight matrices and kernels added.
+
+    Biases and scales of normalisation are not penalised. `leading` is the number of dimensions before those of a
+    client's parameter: 1 with vectorized clients.
+    """
+    result = list(gradients)
+    matrices = [i for i, parameter in enumerate(parameters) if parameter.dim() - leading > 1]
+    if matrices:
+        some_gradients, weights = ([values[i] for i in matrices] for values in (gradients, parameters))
+        for i, gradient in zip(matrices, torch_private.add(some_gradients, weights, alpha=2 * weight), strict=True):
             result[i] = gradient
     return result
 

@@ -48,6 +48,8 @@ class VectorizedNetwork:
         Number of clients C.
     """
 
+    leading = 1
+
     def __init__(self, forward: Forward, weights: Weights, trainable: Sequence[str], clients: int) -> None:
         self._forward = forward
         self.weights = {
@@ -153,7 +155,7 @@ class VectorizedWorker:
             for name, _ in self._module.named_parameters()
         }
         losses = result.loss.tolist()
-        effective = [effective_steps(config.optimizer, config.momentum, taken) for taken in steps]
+        effective = [effective_steps(config.optimizer_name, config.momentum, taken) for taken in steps]
         # Copied, because a view of one client would keep the memory of all.
         states = [{name: t.clone() for name, t in one.items()} for one in _unstack(client_state, len(jobs))]
         deltas, messages = (_unstack(group, len(jobs)) for group in (delta, message))

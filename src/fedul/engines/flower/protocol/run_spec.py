@@ -50,8 +50,8 @@ class RunSpec(TaskSpec):
             tuple(map(int, stored["input_shape"])),
             Scaling(float(stored["scaling"]["scale"]), float(stored["scaling"]["shift"])),
             schema_from_dict(stored["schema"]),
-            DataSignature.from_dict(stored["signature"]),
-            bool(stored.get("site_adjustment", False)),
+            signature=DataSignature.from_dict(stored["signature"]),
+            site_adjustment=bool(stored.get("site_adjustment", False)),
         )
 
     def mismatch(self, signature: DataSignature) -> str:
@@ -87,5 +87,5 @@ def agree_on_spec(
     # Later sites are compared with names of columns only; statistics of the first sites are not passed on.
     columns = {name: type(stats)() for name, stats in reference.columns.items()}
     signature = replace(reference, columns=columns, shape=common.shape if reference.shape else ())
-    spec = RunSpec(tuple(classes), test_prior, common.shape, common.scaling, common.schema, signature)
+    spec = RunSpec(tuple(classes), test_prior, common.shape, common.scaling, common.schema, signature=signature)
     return spec, mismatches, list(common.warnings)

@@ -45,6 +45,7 @@ from fedul.training import (
     RunResult,
     complete_run,
 )
+from fedul.training.choice import resolve_settings
 from fedul.training.run_files import EVALUATION, REPORT, RUN_SPEC
 
 
@@ -104,12 +105,13 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     test_prior, recipe = _parse_test_prior(config), Recipe(training)
     stored = _read_stored_run(folder, config, test_prior)
     if stored:
-        folder.check(_record(stored.spec, _resolve_model(training, stored.spec)), resume=config.resume)
+        folder.check(_record(stored.spec, _resolve(recipe, stored.spec).config), resume=config.resume)
     folder.make()
     run_id, spec = (stored.run, stored.spec) if stored else (secrets.token_hex(8), None)
     registry = SiteRegistry(transport, config, training, run_id, callback, spec, config.sites)
     spec = spec or registry.agree(test_prior)
-    registry.training = training = _resolve_model(training, spec)
+    recipe = _resolve(recipe, spec)
+    registry.training = training = recipe.config
     module = models.build(training.model, spec.input_shape, len(spec.classes), training.seed)
     if training.start_weights:
         models.load_start_weights(module, training.start_weights)
@@ -169,9 +171,11 @@ def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, Train
     return config, replace(training, checkpoint_every=1, device="cpu")
 
 
-def _resolve_model(training: TrainConfig, spec: RunSpec) -> TrainConfig:
-    """Replace model 'auto' by the name of a model."""
-    return replace(training, model=models.resolve(training.model, spec.input_shape))
+def _resolve(recipe: Recipe, spec: RunSpec) -> Recipe:
+    """Return the recipe with a value for every setting; without a choice, which would train at the sites many times."""
+    recipe = resolve_settings(recipe, recipe.make_method(None), spec.input_shape, None)
+    model = models.resolve(recipe.config.model, spec.input_shape)
+    return replace(recipe, config=replace(recipe.config, model=model))
 
 
 def _parse_test_prior(config: CoordinatorConfig) -> Matrix:

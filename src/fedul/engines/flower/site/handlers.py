@@ -108,7 +108,7 @@ class _SiteRun:
         config, spec = request.training, request.spec
         if config.model not in models.MODELS:  # "package.module:factory" would run code that the coordinator names
             raise PublicError(f"model '{config.model[:40]}': sites take models by name ({', '.join(models.MODELS)})")
-        for registry, name in ((METHODS, config.method), (ALGORITHMS, config.algorithm)):
+        for registry, name in ((METHODS, config.method), (ALGORITHMS, config.algorithm_name)):
             if name not in registry:
                 raise PublicError(f"{registry.kind} '{name[:40]}' is not installed here")
         client = data.client(spec, request.run, joins=joins)

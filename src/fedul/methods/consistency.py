@@ -1,0 +1,64 @@
+"""Virtual adversarial training: predictions change little under a small perturbation of the inputs.
+
+Miyato et al., Virtual Adversarial Training, TPAMI 2018. The perturbation points in the direction in which the
+prediction changes most, found by one step of the power method. It needs no labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedul.methods.operations import frozen_batch_norm_statistics
+from fedul.methods.task import Predict, Step
+
+PROBE = 1e-2
+"""Length of the step that finds the adversarial direction. The published 1e-6 is below the rounding of float32."""
+
+
+def draw_direction(inputs: Tensor, generator: torch.Generator) -> Mapping[str, Tensor]:
+    """Return a random direction of length 1 for each row, as the target ``direction``; see `Task.draw_step`."""
+    direction = torch.randn(inputs.shape, generator=generator, dtype=torch.float32)
+    return {"direction": _normalize_rows(direction, 1).to(inputs.device, inputs.dtype)}
+
+
+def consistency_loss(predict: Predict, step: Step, logits: Tensor, norm: float | Tensor) -> Tensor:
+    """Return KL (..., n) between the predictions for a row and for its adversarial perturbation.
+
+    Parameters
+    ----------
+    predict : callable
+        The network.
+    step : Step
+        Rows with the target ``direction`` of `draw_direction`.
+    logits : Tensor
+        (..., n, K) predictions for the rows.
+    norm : float or Tensor
+        Length of the perturbation, one for all rows or (..., n).
+    """
+    clean = logits.detach().log_softmax(-1)
+    leading = logits.dim() - 1  # dimensions before those of a row
+    trailing = step.inputs.dim() - leading
+    with frozen_batch_norm_statistics(predict):
+        probe = (PROBE * step.targets["direction"]).requires_grad_()
+        distance = _divergence(clean, predict(step.inputs + probe)).sum()
+        (gradient,) = torch.autograd.grad(distance, probe)
+        if isinstance(norm, Tensor):
+            norm = norm.reshape(*norm.shape, *[1] * trailing)
+        perturbed = predict(step.inputs + norm * _normalize_rows(gradient, leading))
+    return _divergence(clean, perturbed)
+
+
+def _divergence(clean: Tensor, logits: Tensor) -> Tensor:
+    """Return KL(clean || softmax(logits)) (..., n), where `clean` holds logarithms."""
+    return functional.kl_div(logits.log_softmax(-1), clean, reduction="none", log_target=True).sum(-1)
+
+
+def _normalize_rows(rows: Tensor, leading: int) -> Tensor:
+    """Scale each row to length 1, after the leading dimensions; a row of zeros is unchanged."""
+    length = rows.flatten(leading).norm(dim=-1).reshape(*rows.shape[:leading], *[1] * (rows.dim() - leading))
+    unit: Tensor = rows / length.clamp_min(torch.finfo(rows.dtype).tiny)
+    return unit

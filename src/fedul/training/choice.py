@@ -1,0 +1,241 @@
+"""Choice of settings without labels, on sets that are never trained on.
+
+Rows held out of a set that is trained on do not test a classifier: one that recognises a set by irrelevant features
+also recognises its held-out rows, and its predicted shares follow the class priors. So each candidate of the method
+(`Method.candidates`) is trained without some sets, and its mean prediction over each of these is compared with the
+class priors of the set. The candidate with the lowest divergence is chosen, unless the first one is within a standard
+error of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedul._utils.display import counted
+from fedul._utils.documents import Document
+from fedul._utils.randomness import numpy_generator
+from fedul._utils.settings import to_dict
+from fedul.classifier import Classifier
+from fedul.core import Federation, Index, Matrix, UnlabeledSets, gather_rows
+from fedul.errors import InputError
+from fedul.methods.base import Candidate, Method
+from fedul.training.recipe import Recipe
+
+FOLDS = 3
+"""Parts of the sets, each of which is left out once."""
+FEWEST_AT_CLIENT = 3
+"""A client with fewer sets leaves none out."""
+FEWEST = 12
+"""With fewer sets to leave out there is no choice: the first candidate is taken."""
+SMALLEST_SHARE = 1e-4
+"""Lower bound of a mean prediction in a logarithm."""
+BLOCK = 8192
+"""Rows that are predicted at a time."""
+
+
+@dataclass(frozen=True)
+class CandidateScore(Document):
+    """Score of a candidate on sets that it was not trained on.
+
+    Parameters
+    ----------
+    name : str
+        Name of the candidate.
+    divergence : float
+        Mean over rows of the Kullback-Leibler divergence of a set's mean prediction from its class priors.
+    excess, standard_error : float
+        Difference from the candidate with the lowest divergence, and its standard error over sets.
+    """
+
+    name: str
+    divergence: float
+    excess: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class Choice(Document):
+    """Settings that were chosen, and why.
+
+    Parameters
+    ----------
+    chosen : str
+        Name of the candidate.
+    reason : str
+        Why, in one sentence.
+    sets : int
+        Sets that were left out, each once; 0 if nothing was compared.
+    candidates : tuple of CandidateScore
+        Scores of all candidates; empty if nothing was compared.
+    """
+
+    chosen: str
+    reason: str
+    sets: int = 0
+    candidates: tuple[CandidateScore, ...] = ()
+
+
+TrainFold = Callable[[Federation, Recipe, str], Classifier]
+"""Trains a classifier on a part of the federation; the text says what for."""
+
+
+def choose_settings(federation: Federation, recipe: Recipe, method: Method, train: TrainFold) -> Choice | None:
+    """Return the choice among the candidates of the method; None if it has none.
+
+    Parameters
+    ----------
+    federation : Federation
+        The clients.
+    recipe : Recipe
+        The settings that the user gives.
+    method : Method
+        The method, whose candidates are compared.
+    train : callable
+        Trains a candidate on a part of the federation.
+    """
+    candidates = list_candidates(recipe, method, federation.input_shape, count_sets(federation))
+    if not candidates:
+        return None
+    first = candidates[0].name
+    if len(candidates) == 1 or recipe.config.choose == "off":
+        return Choice(first, "nothing was compared")
+    folds = _assign_folds(federation.clients, recipe.config.seed)
+    left_out = sum(int((of_client >= 0).sum()) for of_client in folds)
+    if left_out < FEWEST:
+        return Choice(first, f"only {counted(left_out, 'set')} could be left out, so nothing was compared")
+    try:
+        parts = [_without(federation, [of_client == fold for of_client in folds]) for fold in range(FOLDS)]
+    except InputError:  # the other sets do not have all classes
+        return Choice(first, "without the sets left out a class would be missing, so nothing was compared")
+    rows, losses = np.zeros(0), []
+    for number, candidate in enumerate(candidates, 1):
+        chosen = apply_candidate(recipe, candidate)
+        scores = []
+        for fold, part in enumerate(parts):
+            classifier = train(part, chosen, f"choice {number} of {len(candidates)}, part {fold + 1} of {FOLDS}")
+            scores.append(_score(federation, [of_client == fold for of_client in folds], classifier))
+        rows, divergences = (np.concatenate(values) for values in zip(*scores, strict=True))
+        losses.append(divergences)
+    return _decide(candidates, rows, np.stack(losses))
+
+
+def list_candidates(recipe: Recipe, method: Method, shape: tuple[int, ...], sets: int | None) -> list[Candidate]:
+    """Return the candidates that are left when the user's settings are applied, each once.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        The settings that the user gives.
+    method : Method
+        The method.
+    shape : tuple of int
+        Shape of one row.
+    sets : int or None
+        Number of sets of all clients; None where it is not known.
+    """
+    every = method.candidates(shape, sets)
+    if recipe.method is not None or recipe.config.method_option:
+        # The user's settings of the method stand; only settings of training are taken from the first candidate.
+        return [replace(candidate, options={}) for candidate in every[:1]]
+    different = {repr(_settings(recipe, candidate)): candidate for candidate in reversed(every)}
+    return list(different.values())[::-1]
+
+
+def resolve_recipe(recipe: Recipe, method: Method, federation: Federation, choice: Choice | None) -> Recipe:
+    """Return the recipe with a value for every setting: the user's, that of the choice, or the general default.
+
+    Without a choice the first candidate of the method is taken.
+    """
+    return resolve_settings(recipe, method, federation.input_shape, count_sets(federation), choice)
+
+
+def resolve_settings(
+    recipe: Recipe, method: Method, shape: tuple[int, ...], sets: int | None, choice: Choice | None = None
+) -> Recipe:
+    """Resolve as `resolve_recipe` does, where the data is at sites; parameters are those of `list_candidates`."""
+    candidates = list_candidates(recipe, method, shape, sets)
+    for candidate in candidates[:1] if choice is None else [c for c in candidates if c.name == choice.chosen]:
+        recipe = apply_candidate(recipe, candidate)
+    return replace(recipe, config=recipe.config.resolved())
+
+
+def count_sets(federation: Federation) -> int:
+    """Return the number of sets of all clients."""
+    return sum(len(client.priors) for client in federation.clients)
+
+
+def apply_candidate(recipe: Recipe, candidate: Candidate) -> Recipe:
+    """Return the recipe with the settings of a candidate, where the user gives none."""
+    options, training = _settings(recipe, candidate)
+    config = replace(recipe.config, choose="off", **training)
+    if recipe.method is None:
+        config = replace(config, method_option={**config.method_option, **options})
+    return replace(recipe, config=config)
+
+
+def _settings(recipe: Recipe, candidate: Candidate) -> tuple[dict[str, Any], dict[str, Any]]:
+    given, passed = to_dict(recipe.config), {"model": recipe.model, "algorithm": recipe.algorithm}
+    open_ = {name for name in candidate.training if given[name] in (None, "auto") and passed.get(name) is None}
+    return dict(candidate.options), {name: value for name, value in candidate.training.items() if name in open_}
+
+
+def _assign_folds(clients: Sequence[UnlabeledSets], seed: int) -> list[Index]:
+    """Return the fold of every set of each client; -1 for sets that are always trained on."""
+    folds = []
+    for client in clients:
+        generator = numpy_generator(seed, "sets left out", client.name)
+        count = len(client.priors)
+        fold = np.full(count, -1)
+        free = np.setdiff1d(np.arange(count), client.labelled_sets)
+        if len(free) >= FEWEST_AT_CLIENT:
+            fold[generator.permutation(free)] = (np.arange(len(free)) + generator.integers(FOLDS)) % FOLDS
+        folds.append(fold)
+    return folds
+
+
+def _without(federation: Federation, left_out: Sequence[Index]) -> Federation:
+    """Return the federation without these sets."""
+    clients = [c.with_sets(np.flatnonzero(~out).tolist()) for c, out in zip(federation.clients, left_out, strict=True)]
+    return replace(federation, clients=clients)
+
+
+def _score(federation: Federation, left_out: Sequence[Index], classifier: Classifier) -> tuple[Matrix, Matrix]:
+    """Return the rows of each set that is left out, and the divergence of its mean prediction from its priors."""
+    mix = federation.spec.class_mix
+    assert mix is not None  # a federation knows the class mix of its rows
+    rows, divergences = [], []
+    for client, out in zip(federation.clients, left_out, strict=True):
+        for number in np.flatnonzero(out):
+            inputs = [(client.inputs, part.index[part.sets == int(number)]) for part in (client.train, client.held_out)]
+            predicted = np.concatenate([classifier.predict_proba(block) for block in gather_rows(inputs, BLOCK)])
+            weighted = predicted * (mix / federation.test_prior)
+            mean = (weighted / weighted.sum(axis=1, keepdims=True)).mean(axis=0).clip(SMALLEST_SHARE)
+            prior = client.priors[number]
+            rows.append(len(predicted))
+            divergences.append((prior * np.log(np.where(prior > 0, prior, 1) / mean)).sum())
+    return np.array(rows, dtype=np.float64), np.array(divergences)
+
+
+def _decide(candidates: Sequence[Candidate], rows: Matrix, losses: Matrix) -> Choice:
+    """Choose from the divergences (candidates, sets): the lowest, or the first within one standard error of it."""
+    weight = rows / rows.sum()
+    means = losses @ weight
+    best = int(means.argmin())
+    excess = losses - losses[best]  # paired: the same sets
+    spread = np.sqrt((weight**2 * (excess - (excess @ weight)[:, None]) ** 2).sum(axis=1))
+    errors = spread * math.sqrt(len(rows) / (len(rows) - 1))
+    scores = tuple(
+        CandidateScore(candidate.name, float(means[i]), float(means[i] - means[best]), float(errors[i]))
+        for i, candidate in enumerate(candidates)
+    )
+    sets = len(rows)
+    if best and means[0] - means[best] > errors[0]:
+        reason = f"it predicts the class priors of {sets} sets best that were left out of training"
+        return Choice(candidates[best].name, reason, sets, scores)
+    reason = f"on {sets} sets left out of training no other predicts the class priors better by a standard error"
+    return Choice(candidates[0].name, reason, sets, scores)
