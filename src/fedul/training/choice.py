@@ -3,8 +3,8 @@
 Rows held out of a set that is trained on do not test a classifier: one that recognises a set by irrelevant features
 also recognises its held-out rows, and its predicted shares follow the class priors. So each candidate of the method
 (`Method.candidates`) is trained without some sets, and its mean prediction over each of these is compared with the
-class priors of the set. The candidate with the lowest divergence is chosen, unless the first one is within a standard
-error of it.
+class priors of the set. The candidate with the lowest divergence is chosen, if it is better than the first one by two
+standard errors over sets; else the first one is.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ FEWEST_AT_CLIENT = 3
 """A client with fewer sets leaves none out."""
 FEWEST = 12
 """With fewer sets to leave out there is no choice: the first candidate is taken."""
+CLEARLY = 2.0
+"""Standard errors by which a candidate must be better than the first one."""
 SMALLEST_SHARE = 1e-4
 """Lower bound of a mean prediction in a logarithm."""
 BLOCK = 8192
@@ -222,7 +224,7 @@ def _score(federation: Federation, left_out: Sequence[Index], classifier: Classi
 
 
 def _decide(candidates: Sequence[Candidate], rows: Matrix, losses: Matrix) -> Choice:
-    """Choose from the divergences (candidates, sets): the lowest, or the first within one standard error of it."""
+    """Choose from the divergences (candidates, sets): the lowest, or the first where that is not clearly better."""
     weight = rows / rows.sum()
     means = losses @ weight
     best = int(means.argmin())
@@ -234,8 +236,8 @@ def _decide(candidates: Sequence[Candidate], rows: Matrix, losses: Matrix) -> Ch
         for i, candidate in enumerate(candidates)
     )
     sets = len(rows)
-    if best and means[0] - means[best] > errors[0]:
+    if best and means[0] - means[best] > CLEARLY * errors[0]:
         reason = f"it predicts the class priors of {sets} sets best that were left out of training"
         return Choice(candidates[best].name, reason, sets, scores)
-    reason = f"on {sets} sets left out of training no other predicts the class priors better by a standard error"
+    reason = f"on {sets} sets left out of training no other predicts the class priors clearly better"
     return Choice(candidates[0].name, reason, sets, scores)
