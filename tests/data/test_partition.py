@@ -85,8 +85,10 @@ def test_more_rows_than_there_are_are_refused() -> None:
         dealt(rows=3001)
 
 
-def test_held_out_rows_come_from_the_stated_mixture_of_their_set() -> None:
-    study = dealt(clients=10, sets=10, seed=3)  # sets of 24 rows, whose shares are far from what was drawn
+@pytest.mark.parametrize("split", SPLITS)
+def test_held_out_rows_come_from_the_stated_mixture_of_their_set(split: str) -> None:
+    # Sets of 24 rows, whose shares are far from what was drawn; non-iid clients have only some of the classes.
+    study = dealt(clients=10, sets=10, seed=3, split=split)
     expected, found = np.zeros((0, 10)), np.zeros((0, 10))
     for client in study.federation.clients:
         labels, sets = study.truth.held_out_labels[client.name], client.held_out.sets.numpy()
@@ -97,6 +99,13 @@ def test_held_out_rows_come_from_the_stated_mixture_of_their_set() -> None:
     told = expected > 0
     statistic = ((found - expected)[told] ** 2 / expected[told]).sum()
     assert statistic == pytest.approx(told.sum() - len(found), rel=0.2)  # chi-square: its degrees of freedom
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_held_out_sets_have_the_relative_sizes_of_the_training_sets(split: str) -> None:
+    for client in dealt(split=split, sets=5).federation.clients:
+        sizes = np.bincount(client.held_out.sets.numpy(), minlength=5)
+        assert_allclose(sizes, client.set_priors * sizes.sum(), atol=1.5)
 
 
 def test_iid_clients_have_equal_shares_of_the_rows() -> None:
@@ -156,10 +165,11 @@ def test_the_texts_split_is_refused_where_minorities_cannot_be_that_small() -> N
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("overlap", [True, False])
-def test_no_row_is_with_two_clients_or_both_trained_on_and_held_out(split: str, overlap: bool) -> None:
+def test_no_training_row_is_with_two_clients_or_held_out(split: str, overlap: bool) -> None:
     study = dealt(split=split, sets=3, sets_overlap=overlap)
-    seen = [part for client in study.federation.clients for part in parts_of(client)]
-    assert sum(len(part) for part in seen) == len(set().union(*seen)) > 0
+    train, held_out = zip(*(parts_of(client) for client in study.federation.clients), strict=True)
+    assert sum(len(part) for part in train) == len(set().union(*train)) > 0
+    assert not set().union(*train) & set().union(*held_out)
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -1,7 +1,8 @@
 """Partition of labelled research data into clients and unlabeled sets, as in the paper's benchmark.
 
-Lu et al., ICLR 2022, section 4.1 and appendix D. Held-out rows are split off before sets are formed. Labels become a
-`Truth`, apart from the `Federation`.
+Lu et al., ICLR 2022, section 4.1 and appendix D. Held-out rows are split off before sets are formed. They follow the
+class priors and the relative sizes of the training sets; a client that lacks held-out rows of a class shares some of
+the others. Labels become a `Truth`, apart from the `Federation`.
 """
 
 from __future__ import annotations
@@ -54,15 +55,20 @@ def partition(data: LabelledData, config: BenchmarkDataConfig, priors: Table | N
     for c, name in enumerate(names):
         generator = numpy_generator(seed, "priors", name)
         drawn = given[name] if given else prior_tools.sample_priors(config.prior_recipe, sets[c], classes, generator)
-        train, realised = sample_sets(data.train_labels, train_pools[c], drawn, config, name, "train")
+        count = len(drawn)
+        sizes = np.full(count, _set_size(train_pools[c], count, name, "train"))
+        train, realised = sample_sets(data.train_labels, train_pools[c], drawn, sizes, config, name, "train")
         if len(empty := np.flatnonzero(realised.sum(axis=1) == 0)):
             raise InputError(
                 f"{name}: no row is left for set {empty[0] + 1}; use fewer sets or clients, or overlapping sets."
             )
         known = realised if config.prior_source == "realised" else drawn
-        # The known priors must hold for all rows of a set. Small sets deviate much from the drawn priors: held-out rows
-        # sampled with those would belong to other sets, and give a far too high temperature.
-        held_out, _ = sample_sets(data.train_labels, held_out_pools[c], known, config, name, "held-out")
+        # Held-out rows must follow what training states: the known priors, and the share of the rows in each set. A
+        # small set, or one whose classes ran out, deviates much from the drawn priors; held-out rows sampled with those
+        # would belong to other sets, and give a far too high temperature.
+        sizes = _relative_sizes(_set_size(held_out_pools[c], count, name, "held-out") * count, train, count)
+        pool, reserve = held_out_pools[c], order[:held][~np.isin(order[:held], held_out_pools[c])]
+        held_out, _ = sample_sets(data.train_labels, pool, known, sizes, config, name, "held-out", reserve)
         counted = config.prior_source == "realised"
         if config.prior_noise or config.noise_formula == "printed":
             counted = False
@@ -157,12 +163,36 @@ def client_mix(split: str, client: int, classes: int, generator: np.random.Gener
 
 
 def sample_sets(
-    labels: Labels, pool: Index, priors: Matrix, config: BenchmarkDataConfig, name: str, part: str
+    labels: Labels,
+    pool: Index,
+    priors: Matrix,
+    sizes: Index,
+    config: BenchmarkDataConfig,
+    name: str,
+    part: str,
+    reserve: Index | None = None,
 ) -> tuple[Rows, Matrix]:
-    """Sample sets of equal size from a client's pool with the priors, until a class of the pool is exhausted.
+    """Sample sets from a client's pool with the priors, until a class of the pool is exhausted.
 
     Overlapping sets each draw from the whole pool, without replacement within a set; disjoint sets remove
     their rows from it.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        Classes of all rows.
+    pool : ndarray
+        Rows of the client.
+    priors : ndarray of shape (M, K)
+        Class priors of the sets.
+    sizes : ndarray of shape (M,)
+        Sizes of the sets.
+    config : BenchmarkDataConfig
+        Whether sets overlap, and the seed.
+    name, part : str
+        The client and the kind of rows, for the generator and for messages.
+    reserve : ndarray, optional
+        Rows in random order that are used where a class of the pool is exhausted.
 
     Returns
     -------
@@ -172,16 +202,16 @@ def sample_sets(
         The realised class shares of the sets.
     """
     sets, classes = priors.shape
-    size = len(pool) // sets
-    if size == 0 and len(pool):
-        raise InputError(
-            f"{name}: {len(pool)} {part} rows cannot fill {sets} sets; use fewer sets, fewer clients or more rows."
-        )
     generator = numpy_generator(config.seed, part, name)
     by_class = _shuffled_classes(labels, pool, classes, generator)
+    reserve = pool[:0] if reserve is None else reserve
     parts, numbers, shares = [pool[:0]], [pool[:0]], np.zeros((sets, classes))
     for m in range(sets):
-        wanted = generator.multinomial(size, priors[m])
+        wanted = generator.multinomial(sizes[m], priors[m])
+        for k in np.flatnonzero(wanted > [len(rows) for rows in by_class]).tolist():
+            spare = reserve[labels[reserve] == k][: wanted[k] - len(by_class[k])]
+            by_class[k] = np.concatenate([by_class[k], spare])
+            reserve = reserve[~np.isin(reserve, spare)]
         available = np.array([len(rows) for rows in by_class])
         if config.prior_source == "drawn" and (wanted > available).any():
             k = int(np.argmax(wanted - available))
@@ -201,6 +231,22 @@ def sample_sets(
         shares[m] = counts / max(counts.sum(), 1)
     index = np.concatenate(parts).astype(np.int64, copy=False)
     return Rows(torch.from_numpy(index), torch.from_numpy(np.concatenate(numbers))), shares
+
+
+def _set_size(pool: Index, sets: int, name: str, part: str) -> int:
+    """Return the size of each set of a pool, where all have the same."""
+    if len(pool) and len(pool) < sets:
+        raise InputError(
+            f"{name}: {len(pool)} {part} rows cannot fill {sets} sets; use fewer sets, fewer clients or more rows."
+        )
+    return len(pool) // sets
+
+
+def _relative_sizes(total: int, like: Rows, sets: int) -> Index:
+    """Return sizes (M,) that add up to `total`, in the proportions of the sets of other rows."""
+    ends = np.cumsum(np.bincount(like.sets.numpy(), minlength=sets))
+    sizes: Index = np.diff(np.rint(total * ends / ends[-1]).astype(np.int64), prepend=0)
+    return sizes
 
 
 def _shuffled_classes(labels: Labels, pool: Index, classes: int, generator: np.random.Generator) -> list[Index]:
