@@ -52,7 +52,7 @@ def test_sets_are_one_number_or_one_for_each_client(given: Any, expected: tuple[
 @pytest.mark.parametrize(
     ("kind", "given", "complaint"),
     [
-        (TrainConfig, {"rounds": 0}, "rounds: must be at least 1, got 0"),
+        (TrainConfig, {"rounds": -1}, "rounds: must be at least 0, got -1"),
         (TrainConfig, {"rounds": "three"}, "rounds: expected a whole number, got 'three'"),
         (TrainConfig, {"rounds": 2.5}, "rounds: expected a whole number, got '2.5'"),
         (TrainConfig, {"rounds": "2.5"}, "rounds: expected a whole number"),

@@ -184,7 +184,12 @@ class TrainConfig:
         "auto", "Network: linear, mlp, small-cnn, paper-cnn, resnet18, auto, or package.module:factory."
     )
     start_weights: str | None = option(None, "Safetensors file with initial weights.")
-    rounds: int = option(30, "Global rounds.", low=1)
+    rounds: int = option(
+        0, "Global rounds (0 = by the held-out loss, at most 100; 30 in comparisons and with --select last).", low=0
+    )
+    patience: int = option(
+        0, "Stop when no round has been selected for N rounds (0 = never, but 10 without --rounds).", low=0
+    )
     epochs: int = option(1, "Local epochs per round (E in the paper).", low=1)
     batch_size: int = option(32, "Rows per local step, or 'all'.", parse=parse_batch_size)
     optimizer: str | None = option(
@@ -212,11 +217,11 @@ class TrainConfig:
     participation: float = option(1.0, "Share of the clients that participate in each round.", above=0, high=1)
     select: str = option(
         "held-out-loss",
-        "Round that is delivered: the last one whose held-out loss is as good as the best (needs no labels), "
+        "Round that is delivered: the last one whose held-out loss ties with the lowest (needs no labels), "
         "the one with the lowest error on labels, or the last.",
         choices=("held-out-loss", "held-out-error", "last"),
     )
-    evaluate_every: int = option(1, "Measure the test error every N rounds, if labels exist (0 = at the end).", low=0)
+    evaluate_every: int = option(1, "Rounds between two test errors, if there are labels (0 = at the end).", low=0)
     checkpoint_every: int = option(0, "Write a checkpoint every N rounds (0 = every 2 seconds).", low=0)
     device: str = option("auto", "Device; auto uses a GPU if there is one.")
     threads: int = option(0, "Threads for computation (0 = one for small networks, else all cores).", low=0, high=1024)
@@ -225,9 +230,7 @@ class TrainConfig:
         "How clients train: in a loop, vectorized into one computation, or whichever is faster.",
         choices=("auto", "loop", "vectorized"),
     )
-    workers: int = option(
-        0, "Clients, or groups of vectorized clients, that train in parallel (0 = automatic).", low=0, high=1024
-    )
+    workers: int = option(0, "Clients, or groups of them, that train in parallel (0 = automatic).", low=0, high=1024)
     seed: int = seed_option()
 
     def __post_init__(self) -> None:
@@ -297,9 +300,7 @@ class CoordinatorConfig:
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise InputError("classes: give at least two, each once, separated by commas.")
         if self.min_sites > self.sites:
-            raise InputError(
-                f"min-sites: {self.min_sites} is more than the {self.sites} sites; give at most that many."
-            )
+            raise InputError(f"min-sites: {self.min_sites} is more than the {self.sites} sites; give fewer.")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from fedul.config import TrainConfig
 from fedul.core import Federation, Update, Weights
 from fedul.engines.base import Broadcast
 from fedul.engines.client_store import ClientStore, MemoryStore
-from fedul.engines.held_out import HeldOutSums
+from fedul.engines.held_out import HeldOutSums, Reference
 from fedul.engines.simulation.engine import SimulationEngine
 from fedul.methods.base import Method
 from fedul.methods.fedul import FedUL
@@ -81,8 +81,8 @@ class RecordingEngine:
         self.participants.append(list(clients))
         return self.engine.train(broadcast, clients)
 
-    def evaluate_held_out(self, weights: Weights) -> Mapping[str, HeldOutSums]:
-        return self.engine.evaluate_held_out(weights)
+    def evaluate_held_out(self, weights: Weights, reference: Reference | None = None) -> Mapping[str, HeldOutSums]:
+        return self.engine.evaluate_held_out(weights, reference)
 
 
 def sampled_run(training: Training, rounds: int, participation: float) -> tuple[TrainingState, list[list[str]]]:

@@ -65,23 +65,24 @@ def test_held_out_losses_are_the_sums_of_minus_log_q_at_every_temperature(
 ) -> None:
     client, federation, module = world
     with torch.no_grad():
-        found = HeldOutEvaluator([set_task(client, client.held_out, federation.spec)]).evaluate(module, batch_size=3)
+        evaluator = HeldOutEvaluator([set_task(client, client.held_out, federation.spec)])
+        of_evaluator = evaluator.logits(module, batch_size=3)
+        found = evaluator.sums(of_evaluator, of_evaluator.flip(-1), 2.0, batch_size=3)
+        alone = evaluator.sums(of_evaluator)
         logits = module(client.inputs[client.held_out.index] * 0.5 + 0.1).numpy()
     sets = client.held_out.sets.numpy()
     losses = [plain_losses(logits / t, client, sets, federation.test_prior) for t in TEMPERATURES]
     assert_allclose(found.losses, [one.sum() for one in losses], rtol=1e-12)
-    assert_allclose(found.squared_losses, [(one**2).sum() for one in losses], rtol=1e-12)
+    reference = plain_losses(logits[:, ::-1] / 2, client, sets, federation.test_prior)
+    assert_allclose(found.squared_differences, [((one - reference) ** 2).sum() for one in losses], rtol=1e-9)
+    assert_allclose(found.reference_loss, reference.sum(), rtol=1e-12)
     lowest = min(losses, key=np.sum)
+    difference = lowest - reference
     assert_allclose(found.loss, lowest.mean(), rtol=1e-12)
-    assert_allclose(found.standard_error, lowest.std(ddof=1) / np.sqrt(len(lowest)), rtol=1e-9)
-    gain = lowest - losses[TEMPERATURES.index(1.0)]
-    within = lowest.mean() + gain.std(ddof=1) / np.sqrt(len(gain))
-    good = [t for t, one in zip(TEMPERATURES, losses, strict=True) if one.mean() <= within]
-    assert found.temperature == min(good, key=lambda t: abs(np.log(t)))
-
-
-def test_the_grid_of_temperatures_has_no_change_at_all_in_it() -> None:
-    assert 1.0 in TEMPERATURES
+    assert_allclose(found.difference, difference.mean(), rtol=1e-9)
+    assert_allclose(found.standard_error, difference.std(ddof=1) / np.sqrt(len(difference)), rtol=1e-9)
+    assert (alone.reference_loss, set(alone.squared_differences)) == (0, {0})
+    assert_allclose(alone.losses, found.losses, rtol=1e-12)
 
 
 def test_a_task_computes_in_the_precision_of_its_inputs() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from fedul._utils.files import TEMPORARY, read_tensors, tensors_digest, write_te
 from fedul.classifier import Classifier
 from fedul.config import TrainConfig
 from fedul.core import RoundMetrics
-from fedul.engines.held_out import TEMPERATURES, HeldOutSums
+from fedul.engines.held_out import Reference
 from fedul.errors import InputError
 from fedul.models import build
 from fedul.training import RunFolder, RunRecord
@@ -37,13 +36,13 @@ def random_weights(count: int) -> dict[str, torch.Tensor]:
     return {"layer/w": torch.rand(3, 2), "n": torch.tensor(count)}
 
 
-def state(number: int = 2, selected_round: int = 1, *, averaging: bool = False) -> TrainingState:
+def state(number: int = 2, selected_round: int = 1, best_round: int = 1, *, averaging: bool = False) -> TrainingState:
     weights = random_weights(7)
     averaged = random_weights(7) if averaging else weights
     selected = averaged if selected_round == number else random_weights(3)
     history = [RoundMetrics(round=i + 1, loss=0.1 * i, clients=2) for i in range(number)]
     server = {"momentum": torch.rand(4)}
-    evaluations = {"north": HeldOutSums((1 / 3,) * len(TEMPERATURES), (math.inf,) * len(TEMPERATURES), rows=7)}
+    weights_of_best = {selected_round: selected, number: averaged}.get(best_round) or random_weights(5)
     return TrainingState(
         number,
         weights,
@@ -51,10 +50,8 @@ def state(number: int = 2, selected_round: int = 1, *, averaging: bool = False) 
         averaged,
         selected,
         selected_round,
-        0.25,
-        0.125,
         history,
-        best_evaluations=evaluations,
+        best=Reference(best_round, 1 / 3, 2**0.25, weights_of_best),
     )
 
 
@@ -89,32 +86,36 @@ def test_an_empty_folder_is_accepted(tmp_path: Path, resume: bool) -> None:
 
 
 @pytest.mark.parametrize("averaging", [False, True])
-@pytest.mark.parametrize("selected_round", [1, 2])
-def test_a_state_is_read_back_bit_by_bit(tmp_path: Path, selected_round: int, averaging: bool) -> None:
-    folder, before = RunFolder(tmp_path / "run"), state(2, selected_round, averaging=averaging)
+@pytest.mark.parametrize(("selected_round", "best_round"), [(1, 1), (3, 3), (1, 3), (3, 2), (1, 2)])
+def test_a_state_is_read_back_bit_by_bit(tmp_path: Path, selected_round: int, best_round: int, averaging: bool) -> None:
+    folder, before = RunFolder(tmp_path / "run"), state(3, selected_round, best_round, averaging=averaging)
     opened(folder, resume=False)
     folder.save_state(before)
     after = opened(folder, resume=True)
     assert after is not None
     for part in ("weights", "server_state", "averaged", "selected"):
         assert tensors_digest(getattr(after, part)) == tensors_digest(getattr(before, part))
-    for name in ("round", "selected_round", "best_loss", "best_tolerance", "history", "best_evaluations"):
+    for name in ("round", "selected_round", "history"):
         assert getattr(after, name) == getattr(before, name)
+    assert after.best is not None
+    assert before.best is not None
+    assert (after.best.round, after.best.loss, after.best.temperature) == (best_round, 1 / 3, 2**0.25)
+    assert tensors_digest(after.best.weights) == tensors_digest(before.best.weights)
 
 
 def test_a_state_without_held_out_rows_is_read_back(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     opened(folder, resume=False)
-    folder.save_state(replace(state(), best_loss=math.inf, best_evaluations={}))
+    folder.save_state(replace(state(), best=None))
     after = opened(folder, resume=True)
     assert after is not None
-    assert (after.best_loss, after.best_evaluations) == (math.inf, {})
+    assert after.best is None
 
 
 def test_a_checkpoint_with_incomplete_notes_is_refused_and_left_unchanged(run: RunFolder) -> None:
     file = run.path / "checkpoint" / "state.safetensors"
     tensors, notes = read_tensors(file)
-    del notes["evaluated_rows"]
+    del notes["best_round"]
     write_tensors(file, tensors, notes)
     before = contents(run.path)
     with pytest.raises(InputError, match=r"state\.safetensors: not a checkpoint of a run"):

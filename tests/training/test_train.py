@@ -28,6 +28,7 @@ from fedul.errors import FedulError, InputError
 from fedul.methods.fedul import set_task
 from fedul.models.weights import weights_of
 from fedul.training import Run, RunFolder
+from fedul.training.selection import TOLERANCE
 
 from ..callbacks import Recorder, StopAt
 from ..factories import NAMES, batch_norm_network, dense_network, digits, gaussian_study
@@ -226,22 +227,36 @@ def test_the_first_round_with_the_lowest_labelled_error_is_delivered_if_asked_fo
     assert tensors_digest(weights_of(run.classifier.module)) == tensors_digest(upto)
 
 
+EVALUATORS = [HeldOutEvaluator([set_task(c, c.held_out, FEDERATION.spec)]) for c in FEDERATION.clients]
+
+
+@torch.no_grad()
+def difference_of(module: nn.Module, best: nn.Module, temperature: float) -> HeldOutSums:
+    """Held-out sums with the reference `best`."""
+    parts = (each.sums(each.logits(module), each.logits(best), temperature) for each in EVALUATORS)
+    return sum(parts, HeldOutSums())
+
+
 @torch.no_grad()
 def held_out_of(module: nn.Module) -> HeldOutSums:
     return sum(
-        (HeldOutEvaluator([set_task(c, c.held_out, FEDERATION.spec)]).evaluate(module) for c in FEDERATION.clients),
+        (each.sums(each.logits(module)) for each in EVALUATORS),
         HeldOutSums(),
     )
 
 
 @pytest.mark.parametrize("rate", [1e-3, 0.1])
-def test_the_last_round_within_one_standard_error_of_the_best_is_delivered(rate: float) -> None:
+def test_the_last_round_whose_paired_difference_from_the_best_is_small_is_delivered(rate: float) -> None:
     settings = {"learning_rate": rate, "averaging": 0}
     run = train(STUDY, rounds=10, **settings)
-    losses = [metrics.held_out_loss for metrics in run.history]
-    best = int(np.argmin(losses))
-    error = held_out_of(train(STUDY, select="last", rounds=best + 1, **settings).classifier.module).standard_error
-    assert run.selected_round == 1 + max(np.flatnonzero(np.array(losses) <= losses[best] + error))
+    best = 1 + int(np.argmin([metrics.held_out_loss for metrics in run.history]))
+    modules = {
+        number: train(STUDY, select="last", rounds=number, **settings).classifier.module for number in range(best, 11)
+    }
+    temperature = held_out_of(modules[best]).grid_temperature
+    compared = {number: difference_of(module, modules[best], temperature) for number, module in modules.items()}
+    ties = [number for number, sums in compared.items() if sums.difference <= TOLERANCE * sums.standard_error]
+    assert run.selected_round == max(ties)
     upto = final_weights(STUDY, rounds=run.selected_round, **settings)
     assert tensors_digest(weights_of(run.classifier.module)) == tensors_digest(upto)
 

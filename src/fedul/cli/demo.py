@@ -14,7 +14,6 @@ from fedul._utils.display import make_table
 from fedul._utils.files import require_unused
 from fedul.cli import show
 from fedul.cli.options import Json, default_folder
-from fedul.config import TrainConfig
 
 if TYPE_CHECKING:
     from fedul.experiments.comparison_result import VariantResult
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 def demo(
     out: Annotated[str | None, typer.Option(help="Folder for the runs (default: a new one under runs/).")] = None,
-    rounds: Annotated[int, typer.Option(help="Global rounds.", min=1)] = TrainConfig().rounds,
+    rounds: Annotated[int | None, typer.Option(help="Global rounds (default: those of a comparison).", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of all randomness.", min=0)] = 0,
     json: Json = False,
 ) -> None:
@@ -36,7 +35,7 @@ def demo(
     from fedul.experiments.compare import compare
 
     with show.TrainingProgress() as progress:
-        comparison = compare("digits", seeds=1, out=folder, rounds=rounds, seed=seed, callbacks=[progress])
+        comparison = compare("digits", seeds=1, out=folder, rounds=rounds or 0, seed=seed, callbacks=[progress])
     fields = [(result.variant.title, result.labels_used, result.mean, result.seconds) for result in comparison.results]
     keys = ("method", "labels_used", "test_error", "seconds")
     show.print_result(

@@ -126,7 +126,7 @@ class TrainingProgress(Callback):
         error = "" if metrics.test_error is None else f"error {metrics.test_error:.2%}"
         held_out = "" if metrics.held_out_loss is None else f"held-out {metrics.held_out_loss:.3f} "
         text = f"loss {metrics.loss:.3f} {held_out}{error}".strip()
-        self._print_line(f"round {metrics.round} of {run.rounds}: {text}")
+        self._print_line(f"round {metrics.round} of {'at most ' if run.patience else ''}{run.rounds}: {text}")
         if run.total > 1:  # short, to fit into 80 columns
             share = (metrics.round - len(run.history)) / run.rounds
             text = (error.removeprefix("error ") + self._time_left(run, share)).strip()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedul.core import Update, Weights
-from fedul.engines.held_out import HeldOutSums
+from fedul.engines.held_out import HeldOutSums, Reference
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,8 @@ class Broadcast:
         Values of the method for all clients (`Method.directive`).
     evaluate : dict of str to Tensor
         Weights that clients also evaluate on their held-out rows; empty for none.
+    reference : Reference or None
+        The round that `evaluate` is compared with.
     """
 
     round: int
@@ -33,6 +35,7 @@ class Broadcast:
     received: Weights = field(default_factory=dict)
     directive: Mapping[str, float] = field(default_factory=dict)
     evaluate: Weights = field(default_factory=dict)
+    reference: Reference | None = None
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,11 @@ class Engine(Protocol):
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
         """Yield the updates of these clients, in this order, all from the same weights."""
 
-    def evaluate_held_out(self, weights: Weights) -> Mapping[str, HeldOutSums]:
-        """Return held-out sums by evaluator, in a fixed order; an engine may evaluate several clients as one."""
+    def evaluate_held_out(self, weights: Weights, reference: Reference | None = None) -> Mapping[str, HeldOutSums]:
+        """Return held-out sums by evaluator, in a fixed order; an engine may evaluate several clients as one.
+
+        Every evaluator compares the weights with the reference, if there is one, on the same rows.
+        """
 
     def collect_metrics(self) -> EngineMetrics:
         """Return engine metrics since the last call."""

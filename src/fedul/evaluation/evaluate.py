@@ -187,7 +187,8 @@ def _load_data(target: _Target, truth_column: str | None) -> Study:
 
 def _trainer(target: _Target, callback: Callback, folds: int) -> Callable[[Federation], Classifier]:
     """Return a function that trains as the delivered classifier was trained, for as many rounds."""
-    config = replace(target.recipe.config, rounds=target.result.selected_round, select="last", evaluate_every=0)
+    rounds = target.result.selected_round
+    config = replace(target.recipe.config, rounds=rounds, patience=0, select="last", evaluate_every=0)
     recipe, done = replace(target.recipe, config=config), 0
 
     def train(part: Federation) -> Classifier:

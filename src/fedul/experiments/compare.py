@@ -24,6 +24,7 @@ from fedul.experiments.grid import check_measured, collect_results, mark_best, r
 from fedul.experiments.job_pool import RunJob, StudyCache
 from fedul.experiments.variants import CHOSEN_BY_VARIANTS, Variant, parse_variants
 from fedul.training import Callback, CallbackList, Recipe, RunFolder, read_versioned, settings_difference, validate_run
+from fedul.training.early_stopping import fix_rounds
 
 FORMAT = "fedul-comparison"
 VERSION = 2
@@ -103,7 +104,7 @@ def compare(
     if chosen := [name for name in CHOSEN_BY_VARIANTS if name in options]:
         raise InputError(f"{chosen[0].replace('_', '-')}: is what a comparison varies; use methods and algorithms.")
     config, data_config, training = build_configs(options, CompareConfig, BenchmarkDataConfig, TrainConfig)
-    return _run_comparison(config, data_config, training, CallbackList(callbacks))
+    return _run_comparison(config, data_config, fix_rounds(training), CallbackList(callbacks))
 
 
 def _run_comparison(

@@ -47,8 +47,11 @@ class RunJob:
 
     def is_done(self) -> bool:
         """Return whether all its rounds are finished."""
-        result = self.folder.result()
-        return result is not None and result.rounds == self.training.rounds
+        result, rounds, patience = self.folder.result(), self.training.rounds, self.training.patience
+        if result is None or result.rounds == rounds or not patience:
+            return result is not None and result.rounds == rounds
+        stored = self.folder.stored_config()  # the result may be that of a run that ended early
+        return stored is not None and (stored.training.rounds, stored.training.patience) == (rounds, patience)
 
     def train(self, studies: StudyCache, callback: Callback, info: RunInfo) -> None:
         """Train the run unless it is done; RunBusy if another process is training it."""

@@ -138,6 +138,19 @@ class Method(ABC):
         """Return warnings about this method after a run, from the metrics of its rounds."""
         return []
 
+    def patience_start(self, history: Sequence[RoundMetrics]) -> int:
+        """Return the round from which ``--patience`` counts, if no later one has been selected.
+
+        A method that changes what clients minimise during a run returns the round of the last change, so that the
+        new phase has its chance.
+
+        Parameters
+        ----------
+        history : sequence of RoundMetrics
+            Metrics of the rounds so far.
+        """
+        return 0
+
     def directive(self, history: Sequence[RoundMetrics]) -> Mapping[str, float]:
         """Return the values that the coordinator sends to every client in the next round.
 

@@ -46,6 +46,9 @@ class FedLLPVAT(FedLLP):
         task = super().task(client, spec)
         return replace(task, draw_step=draw_direction) if self.weight else task
 
+    def patience_start(self, history: Sequence[RoundMetrics]) -> int:
+        return self.ramp_rounds
+
     def directive(self, history: Sequence[RoundMetrics]) -> Mapping[str, float]:
         if not self.weight:
             return {}

@@ -119,6 +119,10 @@ class FedULRefined(Method):
     def directive(self, history: Sequence[RoundMetrics]) -> Mapping[str, float]:
         return {"refine": 1.0} if self.trust and len(history) >= self._refinement_start(history) else {}
 
+    def patience_start(self, history: Sequence[RoundMetrics]) -> int:
+        refined = [metrics.round for metrics in history if metrics.directive]
+        return 0 if not self.trust else refined[0] - 1 if refined else len(history)
+
     def needs_logits(self, directive: Mapping[str, float]) -> bool:
         return bool(directive.get("refine"))
 

@@ -23,7 +23,7 @@ class RunInfo:
     Parameters
     ----------
     rounds : int
-        Rounds that the run will have at its end.
+        Rounds that the run will have at its end; the most that it may have, if it has `patience`.
     title : str
         Short name of the run, empty for a single one.
     number, total : int
@@ -34,6 +34,8 @@ class RunInfo:
         The run folder, if there is one.
     history : sequence of RoundMetrics
         Rounds that were done before, where the run is resumed; `on_round_end` is not called for these.
+    patience : int
+        Rounds without a selected one after which the run ends; 0 if it does not end early.
     """
 
     rounds: int
@@ -43,6 +45,7 @@ class RunInfo:
     concurrent: int = 1
     folder: Path | None = None
     history: Sequence[RoundMetrics] = ()
+    patience: int = 0
 
 
 class Callback:

@@ -20,14 +20,15 @@ from fedul.config import TrainConfig
 from fedul.core import RoundMetrics, Study, TaskSpec, Update, Weights
 from fedul.engines.base import Broadcast, Engine, EngineMetrics
 from fedul.engines.client_store import ClientStore
-from fedul.engines.held_out import sum_held_out
+from fedul.engines.held_out import Reference, sum_held_out
 from fedul.engines.simulation.local_steps import split_client_state
 from fedul.errors import FedulError
 from fedul.methods.base import Method
 from fedul.models.weights import load_weights, weights_of
 from fedul.training.callbacks import Callback, RunInfo
+from fedul.training.early_stopping import is_finished
 from fedul.training.run_folder import RunFolder
-from fedul.training.selection import compare_with_best, is_selected
+from fedul.training.selection import compare_with_best, is_best, is_selected
 from fedul.training.state import TrainingState, running_mean
 from fedul.training.truth_metrics import held_out_error, test_error
 
@@ -80,7 +81,7 @@ def run_rounds(
     context : RunContext
         The parts of the run.
     config : TrainConfig
-        Its configuration.
+        Its configuration, as `resolve_rounds` returns it.
     state : TrainingState or None
         The state to resume from; None starts a new run.
     folder : RunFolder or None
@@ -102,7 +103,7 @@ def run_rounds(
     context.store.rewind(state.round, state.client_state_rounds)
     checkpoint_time = time.monotonic()
     ahead: _TrainedRound | None = None  # a round that is trained and not evaluated yet
-    while state.round < config.rounds:
+    while not is_finished(state, config, context.method):
         ahead = ahead or _train_round(context, config, state)
         following = None
         if (
@@ -114,7 +115,7 @@ def run_rounds(
         state = _evaluate_round(context, config, state, ahead)
         ahead = None if following is None else following.after(state)
         callback.on_round_end(info, state.history[-1])
-        every, last = config.checkpoint_every, state.round == config.rounds
+        every, last = config.checkpoint_every, is_finished(state, config, context.method)
         due = state.round % every == 0 if every else time.monotonic() - checkpoint_time > CHECKPOINT_SECONDS
         if folder is not None and (due or last):
             folder.save_state(replace(state, client_state_rounds=context.store.versions(state.round)))
@@ -158,6 +159,7 @@ def _train_round(
         algorithm.broadcast(server_state),
         directive,
         dict(state.averaged) if evaluate else {},
+        state.best if evaluate else None,
     )
     updates = _CountedUpdates(context.engine.train(broadcast, _participants(names, number, config)))
     weights, server_state = algorithm.aggregate(dict(state.weights), server_state, updates, len(names))
@@ -188,8 +190,7 @@ def _evaluate_round(
     trained = ahead.state
     number, averaged, metrics = trained.round, dict(trained.averaged), trained.history[-1]
     started = time.monotonic()
-    evaluations = context.engine.evaluate_held_out(averaged)
-    total = sum_held_out(evaluations.values())
+    total = sum_held_out(context.engine.evaluate_held_out(averaged, before.best).values())
     engine_metrics = ahead.engine_metrics + context.engine.collect_metrics()
     # The training loss precedes the last step; without held-out rows, only the weights show whether it diverged.
     finite = all(bool(trained.weights[name].isfinite().all()) for name, _ in context.module.named_parameters())
@@ -198,7 +199,7 @@ def _evaluate_round(
             f"the loss is no longer finite in round {number}; use a smaller learning rate, "
             "or look for very large values in the data."
         )
-    comparison = compare_with_best(before, evaluations)
+    comparison = compare_with_best(before.best, total)
     load_weights(context.module, averaged)
     metrics = replace(
         metrics,
@@ -213,10 +214,8 @@ def _evaluate_round(
     )
     metrics = replace(metrics, seconds=round(metrics.seconds + time.monotonic() - started, 4))
     state = replace(ahead.after(before).state, history=[*before.history, metrics])
-    if comparison.loss is not None and comparison.loss <= before.best_loss:
-        state = replace(
-            state, best_loss=comparison.loss, best_tolerance=total.standard_error, best_evaluations=evaluations
-        )
+    if comparison.loss is not None and is_best(before.best, comparison):
+        state = replace(state, best=Reference(number, comparison.loss, total.grid_temperature, state.averaged))
     if is_selected(before, metrics, comparison, config.select):
         sites = _local_weights(context)
         state = replace(state, selected=state.averaged, selected_round=state.round, selected_sites=sites)

@@ -26,6 +26,7 @@ FORMAT = "fedul-run"
 VERSION = 3
 RESUMABLE_CHANGES = {
     "rounds",
+    "patience",
     "checkpoint_every",
     "evaluate_every",
     "threads",

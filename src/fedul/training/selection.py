@@ -1,17 +1,22 @@
-"""Which round is delivered: the rule, and how two rounds are compared that not all sites evaluated.
+"""Which round is delivered: the last one that cannot be told from the round with the lowest held-out loss.
 
-Held-out rows are few, and the lowest held-out loss is often chance. So of all rounds within one standard error of the
-best loss the last is selected: it has learned the most.
+Rounds are compared by the differences of their losses on the same held-out rows. A later round replaces the best one if
+its mean loss is higher by at most `TOLERANCE` standard errors of this difference. On few rows the lowest loss is partly
+chance, and of two rounds that tie the later one has learned more; a whole standard error lets a run overfit, since the
+loss rises slowly (measured in docs/method.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 
 from fedul.core import RoundMetrics
-from fedul.engines.held_out import HeldOutSums, sum_held_out
+from fedul.engines.held_out import HeldOutSums, Reference
 from fedul.training.state import TrainingState
+
+TOLERANCE = 0.5
+"""Standard errors of the paired difference by which a later round may be worse than the best one."""
 
 
 @dataclass(frozen=True)
@@ -30,29 +35,30 @@ class Comparison:
     tolerance: float
 
 
-def compare_with_best(state: TrainingState, evaluations: Mapping[str, HeldOutSums]) -> Comparison:
-    """Compare a round with the best of `state` over the rows of those sites that evaluated both.
+def compare_with_best(best: Reference | None, total: HeldOutSums) -> Comparison:
+    """Compare a round with the best one so far, over the rows of the sites that evaluated the round.
 
-    Not every site evaluates every round, and the rows of one may be harder than those of another. The loss is lower
-    than the best by as much as it is lower on the common rows.
+    Not every site evaluates every round, and the rows of one may be harder than those of another. These sites evaluated
+    the best round too, as the reference of `total`. So the loss is lower than the best by as much as it is lower on
+    their rows.
     """
-    if not state.best_evaluations or not evaluations:  # the first round, or nothing is held out
-        return Comparison(sum_held_out(evaluations.values()).loss, state.best_tolerance)
-    best_sums = state.best_evaluations
-    both = [name for name in evaluations if name in best_sums and best_sums[name].rows == evaluations[name].rows]
-    now, best = (sum_held_out(each[name] for name in both) for each in (evaluations, best_sums))
-    if now.loss is None or best.loss is None:
-        # The two cannot be compared. The later one is selected; otherwise a site that never returns would hold the run
-        # to the round that it evaluated.
-        return Comparison(state.best_loss, 0.0)
-    # This is just now.loss where all sites evaluate every round.
-    return Comparison(now.loss + (state.best_loss - best.loss), best.standard_error)
+    if best is None or total.loss is None:  # the first round, or nothing is held out
+        return Comparison(total.loss, 0.0)
+    same_rows = math.isclose(total.reference_loss / total.rows, best.loss, rel_tol=1e-6)
+    loss = total.loss if same_rows else best.loss + total.difference
+    return Comparison(loss, TOLERANCE * total.standard_error)
+
+
+def is_best(best: Reference | None, comparison: Comparison) -> bool:
+    """Return whether a round has the lowest loss so far."""
+    return comparison.loss is not None and (best is None or comparison.loss <= best.loss)
 
 
 def is_selected(before: TrainingState, metrics: RoundMetrics, comparison: Comparison, rule: str) -> bool:
     """Return whether the round that follows `before` is the one to deliver, as far as is known."""
     if rule == "held-out-loss":
-        return comparison.loss is not None and comparison.loss <= before.best_loss + comparison.tolerance
+        lowest = math.inf if before.best is None else before.best.loss
+        return comparison.loss is not None and comparison.loss <= lowest + comparison.tolerance
     if rule == "held-out-error" and before.selected_round:
         best = before.history[before.selected_round - 1].held_out_error
         return metrics.held_out_error is not None and best is not None and metrics.held_out_error < best

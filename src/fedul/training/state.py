@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,10 +12,10 @@ from torch import Tensor
 from fedul._utils.documents import Document
 from fedul._utils.files import read_tensors, write_tensors
 from fedul.core import RoundMetrics, Weights
-from fedul.engines.held_out import HeldOutSums
+from fedul.engines.held_out import Reference
 from fedul.errors import InputError
 
-_GROUPS = ("weights", "server", "averaged", "selected", "selected_sites", "best_evaluations")
+_GROUPS = ("weights", "server", "averaged", "selected", "selected_sites", "best")
 """Prefixes of tensor names."""
 
 
@@ -38,16 +37,12 @@ class TrainingState:
         Averaged weights of the selected round.
     selected_round : int
         The round to deliver, as far as is known; 0 before the first.
-    best_loss : float
-        Lowest held-out loss so far; infinite where nothing is held out.
-    best_tolerance : float
-        How far above `best_loss` a later round may be and still tie with the best round.
     history : sequence of RoundMetrics
         Metrics of all rounds.
     client_state_rounds : mapping of str to int
         By client, the round that its stored state is from.
-    best_evaluations : mapping of str to HeldOutSums
-        Held-out sums of the round with the lowest loss, by evaluator.
+    best : Reference or None
+        The round with the lowest held-out loss so far; None before the first, and where nothing is held out.
     selected_sites : mapping of str to mapping
         By client, the weights that it did not share in the selected round; empty under most algorithms.
     """
@@ -58,26 +53,32 @@ class TrainingState:
     averaged: Mapping[str, Tensor]
     selected: Mapping[str, Tensor]
     selected_round: int
-    best_loss: float
-    best_tolerance: float
     history: Sequence[RoundMetrics]
     client_state_rounds: Mapping[str, int] = field(default_factory=dict)
-    best_evaluations: Mapping[str, HeldOutSums] = field(default_factory=dict)
+    best: Reference | None = None
     selected_sites: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, weights: Mapping[str, Tensor]) -> TrainingState:
         """Return the state before the first round."""
         weights = {name: tensor.clone() for name, tensor in weights.items()}
-        return cls(0, weights, {}, weights, weights, 0, math.inf, 0.0, [])
+        return cls(0, weights, {}, weights, weights, 0, [])
 
     def to(self, device: torch.device) -> TrainingState:
         """Return the state with its tensors on a device; one read from a file is on the CPU."""
-        weights, server_state, averaged, selected = (
-            {name: tensor.to(device) for name, tensor in group.items()}
-            for group in (self.weights, self.server_state, self.averaged, self.selected)
+        best = None if self.best is None else self.best.weights
+        weights, server_state, averaged, selected, best = (
+            {name: tensor.to(device) for name, tensor in (group or {}).items()}
+            for group in (self.weights, self.server_state, self.averaged, self.selected, best)
         )
-        return replace(self, weights=weights, server_state=server_state, averaged=averaged, selected=selected)
+        return replace(
+            self,
+            weights=weights,
+            server_state=server_state,
+            averaged=averaged,
+            selected=selected,
+            best=None if self.best is None else replace(self.best, weights=best),
+        )
 
 
 def running_mean(before: Weights, weights: Weights, number: int, decay: float) -> Weights:
@@ -114,11 +115,11 @@ class _Notes(Document):
     run: str
     round: int
     selected_round: int
-    best_loss: float | None  # None: infinite, which JSON does not have
-    best_tolerance: float
+    best_round: int  # 0: none
+    best_loss: float
+    best_temperature: float
     history: list[RoundMetrics]
     client_state_rounds: dict[str, int]
-    evaluated_rows: dict[str, int]
 
 
 def write_checkpoint(path: Path, state: TrainingState, run: str) -> None:
@@ -128,19 +129,21 @@ def write_checkpoint(path: Path, state: TrainingState, run: str) -> None:
         groups["averaged"] = state.averaged
     if state.selected_round != state.round:
         groups["selected"] = state.selected
-    groups["best_evaluations"] = {name: sums.to_tensor() for name, sums in state.best_evaluations.items()}
     groups["selected_sites"] = {
         f"{site}/{name}": tensor for site, own in state.selected_sites.items() for name, tensor in own.items()
     }
+    best = state.best or Reference(0, 0.0, 1.0, {})
+    if best.round not in (state.round, state.selected_round):
+        groups["best"] = best.weights
     notes = _Notes(
         run=run,
         round=state.round,
         selected_round=state.selected_round,
-        best_loss=state.best_loss if math.isfinite(state.best_loss) else None,
-        best_tolerance=state.best_tolerance,
+        best_round=best.round,
+        best_loss=best.loss,
+        best_temperature=best.temperature,
         history=list(state.history),
         client_state_rounds=dict(state.client_state_rounds),
-        evaluated_rows={name: sums.rows for name, sums in state.best_evaluations.items()},
     )
     tensors = {f"{group}/{name}": tensor for group, part in groups.items() for name, tensor in part.items()}
     write_tensors(path, tensors, notes.to_dict())
@@ -155,7 +158,6 @@ def read_checkpoint(path: Path, run: str) -> TrainingState:
         for key, tensor in tensors.items():
             group, _, name = key.partition("/")
             groups[group][name] = tensor
-        sums = {name: (tensor, notes.evaluated_rows[name]) for name, tensor in groups["best_evaluations"].items()}
     except (KeyError, ValueError):
         raise InputError(f"{path}: not a checkpoint of a run; delete it or restore a copy.") from None
     if notes.run != run:
@@ -165,17 +167,17 @@ def read_checkpoint(path: Path, run: str) -> TrainingState:
     for key, tensor in groups["selected_sites"].items():
         site, _, name = key.rpartition("/")  # the name of a site may hold a slash, that of a weight does not
         sites.setdefault(site, {})[name] = tensor
+    selected = groups["selected"] or averaged
+    best = {notes.round: averaged, notes.selected_round: selected}.get(notes.best_round, groups["best"])
     return TrainingState(
         round=notes.round,
         weights=groups["weights"],
         server_state=groups["server"],
         averaged=averaged,
-        selected=groups["selected"] or averaged,
+        selected=selected,
         selected_round=notes.selected_round,
-        best_loss=math.inf if notes.best_loss is None else notes.best_loss,
-        best_tolerance=notes.best_tolerance,
         history=notes.history,
         client_state_rounds=notes.client_state_rounds,
-        best_evaluations={name: HeldOutSums.from_tensor(*each) for name, each in sums.items()},
+        best=Reference(notes.best_round, notes.best_loss, notes.best_temperature, best) if notes.best_round else None,
         selected_sites=sites,
     )

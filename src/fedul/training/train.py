@@ -26,6 +26,7 @@ from fedul.models import Model
 from fedul.models.weights import load_weights, precision_of, weights_of
 from fedul.training.callbacks import Callback, CallbackList, RunInfo
 from fedul.training.choice import Choice, choose_settings, resolve_recipe
+from fedul.training.early_stopping import resolve_rounds
 from fedul.training.recipe import Recipe
 from fedul.training.result import DataCounts, Run, RunResult
 from fedul.training.rounds import RunContext, run_rounds
@@ -109,7 +110,7 @@ def run_training(
     info: RunInfo,
 ) -> Run:
     """Train as `train` does, as one of several runs that `info` describes."""
-    study = Study.of(data)
+    study, recipe = Study.of(data), replace(recipe, config=resolve_rounds(recipe.config))
     federation = study.federation
     folder = None if out is None else RunFolder(out)
     recipe, choice = _resolve(study, recipe, folder, callback)
@@ -186,6 +187,7 @@ def complete_run(
     info = replace(
         info,
         rounds=config.rounds,
+        patience=config.patience,
         folder=None if folder is None else folder.path,
         history=() if state is None else tuple(state.history),
     )
@@ -204,6 +206,7 @@ def complete_run(
 
 def validate_run(data: Study, recipe: Recipe, *, force: bool = False) -> None:
     """Raise what `train` would raise before its first round; nothing is trained and nothing is written."""
+    recipe = replace(recipe, config=resolve_rounds(recipe.config))
     recipe = resolve_recipe(recipe, recipe.make_method(data.truth), data.federation, None)
     context = _build_context(data, recipe, MemoryStore())
     _startup_warnings(data.federation, context, recipe.config, force=force)

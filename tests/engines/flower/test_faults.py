@@ -14,6 +14,7 @@ import torch
 import fedul
 from fedul.engines.flower.protocol.message import Message
 from fedul.engines.flower.server.coordinator import run_coordinator
+from fedul.engines.held_out import TEMPERATURES
 from fedul.errors import EnvironmentFailure, InputError
 from fedul.training import RunFolder
 
@@ -139,8 +140,9 @@ def hard(missing_round: int) -> Fault:
         sums = {"train": reply.document.get("held_out"), "evaluate_held_out": reply.document}.get(kind)
         if not sums:
             return reply
-        losses, squared_losses = [9 * v for v in sums["losses"]], [81 * v for v in sums["squared_losses"]]
-        harder = {**sums, "losses": losses, "squared_losses": squared_losses}
+        losses, squares = [9 * v for v in sums["losses"]], [81 * v for v in sums["squared_differences"]]
+        reference = 9 * sums["reference_loss"]
+        harder = {**sums, "losses": losses, "squared_differences": squares, "reference_loss": reference}
         if kind == "evaluate_held_out":
             return Message(harder)
         left_out = request.document["round"] == missing_round + 1
@@ -341,11 +343,11 @@ FALSE_REPLIES: dict[str, Fault] = {
     "a name with control characters": replying("hello", name="\x1b[31mnorth\nfedul: done"),
     "no rows": replying("join", rows=-5),
     "too many rows": replying("join", rows=10**17),
-    "sums of another length": replying("evaluate_held_out", losses=[1.0], squared_losses=[], squared_differences=[]),
+    "sums of another length": replying("evaluate_held_out", losses=[1.0], squared_differences=[]),
     "sums of more rows than it has": replying(
         "evaluate_held_out",
         rows=10**9,
-        losses=[0.0] * 21,
+        losses=[0.0] * len(TEMPERATURES),
     ),
     "an accuracy that is text": replying("evaluate_locally", rows=True, accuracy="high"),
 }

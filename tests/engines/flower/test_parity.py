@@ -96,8 +96,9 @@ def test_the_traffic_of_the_last_evaluation_is_counted(tmp_path: Path) -> None:
     wire = Wire(digits_sites(tmp_path, 2))
     found = run_coordinator(wire, settings(tmp_path, 2, rounds=2))
     model = 4 * len(weights(found))
-    # Sites get the weights; then those of the next round and those to evaluate; then the last ones to evaluate.
-    assert [line.bytes_sent for line in found.history] == [2 * model, 2 * (2 + 1) * model]
+    # Sites get the weights; then those of the next round and those to evaluate; then the last ones to evaluate, with
+    # those of the best round to compare with.
+    assert [line.bytes_sent for line in found.history] == [2 * model, 2 * (2 + 2) * model]
 
 
 def test_the_report_says_what_sites_do_not_disclose(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from fedul.algorithms.fedavg import FedAvg
 from fedul.config import TrainConfig
 from fedul.core import Federation, Matrix, UnlabeledSets, Update
 from fedul.engines.base import Broadcast
-from fedul.engines.held_out import TEMPERATURES, HeldOutEvaluator, sum_held_out
+from fedul.engines.held_out import TEMPERATURES, HeldOutEvaluator, Reference, sum_held_out
 from fedul.engines.simulation.engine import SimulationEngine
 from fedul.methods.fedul import FedUL, set_task
 
@@ -225,13 +225,24 @@ def test_batch_norms_statistics_are_part_of_the_update() -> None:
 def test_held_out_losses_are_summed_over_clients() -> None:
     module = linear()
     found = sum_held_out(engine(module).evaluate_held_out(copy_weights(module)).values())
+    evaluators = [HeldOutEvaluator([set_task(c, c.held_out, FEDERATION.spec)]) for c in FEDERATION.clients]
     with torch.no_grad():
-        each = [
-            HeldOutEvaluator([set_task(c, c.held_out, FEDERATION.spec)]).evaluate(module) for c in FEDERATION.clients
-        ]
+        each = [evaluator.sums(evaluator.logits(module)) for evaluator in evaluators]
     assert found.rows == sum(len(client.held_out) for client in FEDERATION.clients)
     assert_allclose(found.losses, np.sum([one.losses for one in each], axis=0), rtol=1e-12)
-    assert_allclose(found.squared_losses, np.sum([one.squared_losses for one in each], axis=0), rtol=1e-12)
+
+
+def test_a_reference_is_evaluated_with_its_own_weights_in_any_order() -> None:
+    module, other = linear(), linear()
+    nn.init.constant_(other.weight, 0.5)
+    first, second = copy_weights(module), copy_weights(other)
+    run = engine(module)
+    alone = {key: sum_held_out(run.evaluate_held_out(w).values()) for key, w in (("a", first), ("b", second))}
+    for weights, best, names in ((first, second, "ab"), (second, first, "ba"), (first, first, "aa")):
+        for evaluator in (run, engine(linear())):  # with and without logits that are known already
+            found = sum_held_out(evaluator.evaluate_held_out(weights, Reference(1, 0.0, 1.0, best)).values())
+            assert_allclose(found.losses, alone[names[0]].losses, rtol=1e-12)
+            assert_allclose(found.reference_loss, alone[names[1]].losses[TEMPERATURES.index(1.0)], rtol=1e-12)
 
 
 def test_without_held_out_rows_there_is_nothing_to_sum() -> None:

@@ -15,14 +15,14 @@ from dataclasses import replace
 from itertools import accumulate, chain
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedul.algorithms.base import Algorithm, declared_update
 from fedul.config import TrainConfig
 from fedul.core import Federation, Rows, Update, Weights, compute_dtype
 from fedul.engines.base import Broadcast, EngineMetrics
 from fedul.engines.client_store import ClientStore, MemoryStore
-from fedul.engines.held_out import HeldOutEvaluator, HeldOutSums
+from fedul.engines.held_out import HeldOutEvaluator, HeldOutSums, Reference
 from fedul.engines.simulation.client_batch import ClientBatch
 from fedul.engines.simulation.layout import choose_layout, use_channels_last
 from fedul.engines.simulation.local_steps import ClientJob, ClientOutcome, LoopWorker
@@ -85,6 +85,7 @@ class SimulationEngine:
                 self._workers.append(VectorizedWorker(one, forward, method, algorithm, config, batches))
         evaluators = sorted((c for c in federation.clients if len(c.held_out)), key=lambda c: c.name)
         self._held_out = HeldOutEvaluator(set_task(client, client.held_out, federation.spec) for client in evaluators)
+        self._known_logits: list[tuple[Mapping[str, Tensor], Tensor]] = []
 
     def collect_metrics(self) -> EngineMetrics:
         return EngineMetrics()
@@ -153,10 +154,23 @@ class SimulationEngine:
         return task
 
     @torch.no_grad()
-    def evaluate_held_out(self, weights: Weights) -> Mapping[str, HeldOutSums]:
-        load_weights(self._module, weights)
-        self._module.eval()
-        return {"all clients": self._held_out.evaluate(self._module)}
+    def evaluate_held_out(self, weights: Weights, reference: Reference | None = None) -> Mapping[str, HeldOutSums]:
+        if reference is None:
+            sums = self._held_out.sums(self._held_out_logits(weights))
+        else:
+            other = self._held_out_logits(reference.weights)
+            sums = self._held_out.sums(self._held_out_logits(weights), other, reference.temperature)
+        return {"all clients": sums}
+
+    def _held_out_logits(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """Return the logits of all held-out rows. Those of the last two models are kept: one is often the reference."""
+        same = [each for each in self._known_logits if all(each[0][name] is t for name, t in weights.items())]
+        if not same:
+            load_weights(self._module, dict(weights))
+            self._module.eval()
+            same = [(weights, self._held_out.logits(self._module))]
+        self._known_logits = [*(each for each in self._known_logits if each is not same[0]), same[0]][-2:]
+        return same[0][1]
 
 
 POOL_BYTES = 2**28

@@ -36,7 +36,7 @@ class HelloReply:
 
 @dataclass(frozen=True, eq=False)
 class RunRequest:
-    """Request to join a run, or to evaluate the weights of a round on held-out rows.
+    """Request to join a run.
 
     Parameters
     ----------
@@ -77,8 +77,24 @@ class JoinReply:
 
 
 @dataclass(frozen=True, eq=False)
-class TrainRequest(RunRequest):
-    """Request for an update.
+class HeldOutRequest(RunRequest):
+    """Request to evaluate the weights of a round on held-out rows, and the difference from a reference.
+
+    The tensors "reference" are the weights of the round with the lowest held-out loss so far. A site needs no memory of
+    that round, and one that did not evaluate it can compare too.
+
+    Parameters
+    ----------
+    reference_temperature : float or None
+        Temperature of the reference; None without one.
+    """
+
+    reference_temperature: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class TrainRequest(HeldOutRequest):
+    """Request for an update, and for held-out sums if it has the tensors "evaluate".
 
     Parameters
     ----------

@@ -46,6 +46,7 @@ from fedul.training import (
     complete_run,
 )
 from fedul.training.choice import resolve_settings
+from fedul.training.early_stopping import resolve_rounds
 from fedul.training.run_files import EVALUATION, REPORT, RUN_SPEC
 
 
@@ -168,7 +169,7 @@ def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, Train
     Recipe(training).make_algorithm()
     _parse_test_prior(config)
     # A checkpoint every round: sites keep their state for the round of the last one.
-    return config, replace(training, checkpoint_every=1, device="cpu")
+    return config, replace(resolve_rounds(training), checkpoint_every=1, device="cpu")
 
 
 def _resolve(recipe: Recipe, spec: RunSpec) -> Recipe:

@@ -9,12 +9,12 @@ from fedul.algorithms.base import effective_steps
 from fedul.config import CoordinatorConfig
 from fedul.core import Update, UpdateSpec, Weights
 from fedul.engines.base import Broadcast, EngineMetrics
-from fedul.engines.flower.protocol.documents import RunRequest, TrainReply, TrainRequest
+from fedul.engines.flower.protocol.documents import HeldOutRequest, TrainReply, TrainRequest
 from fedul.engines.flower.protocol.message import Message, UnreadableMessage
 from fedul.engines.flower.server.site_registry import SiteRegistry
 from fedul.engines.flower.server.transport import NoReply, Reply
 from fedul.engines.flower.server.update_checks import RejectedReply, UpdateChecks, find_oversized, update_norm
-from fedul.engines.held_out import TEMPERATURES, HeldOutSums
+from fedul.engines.held_out import TEMPERATURES, HeldOutSums, Reference
 from fedul.errors import EnvironmentFailure
 from fedul.methods.task import step_sizes
 
@@ -110,11 +110,13 @@ class FlowerEngine:
                 self._store.write(name, broadcast.round, {})
                 yield updates[name]
 
-    def evaluate_held_out(self, weights: Weights) -> Mapping[str, HeldOutSums]:
+    def evaluate_held_out(self, weights: Weights, reference: Reference | None = None) -> Mapping[str, HeldOutSums]:
         """Request held-out sums from the sites that have not sent them with an update and have not just failed."""
         evaluators = sorted(name for name, site in self._registry.sites.items() if site.held_out_rows)
         missing = [name for name in evaluators if name not in {*self._held_out, *self._errors}]
-        request = Message.of(self._registry.request(RunRequest), weights=weights)
+        temperature, tensors = _reference_parts(reference)
+        document = self._registry.request(HeldOutRequest, reference_temperature=temperature)
+        request = Message.of(document, weights=weights, reference=tensors)
         for name, reply in self._request("evaluate_held_out", dict.fromkeys(missing, request)).items():
             try:
                 self._accept_held_out(name, _require_message(reply).read(HeldOutSums))
@@ -142,8 +144,14 @@ class FlowerEngine:
     def _request_updates(self, broadcast: Broadcast, clients: Sequence[str], checks: UpdateChecks) -> dict[str, Update]:
         """Return the updates of the sites that reply with a usable one."""
         self._registry.admit(0, 0)  # sites that have connected since the last request
+        temperature, tensors = _reference_parts(broadcast.reference)
         groups = {"weights": broadcast.weights, "received": broadcast.received, "evaluate": broadcast.evaluate}
-        numbers = {"round": broadcast.round, "directive": broadcast.directive}
+        groups["reference"] = tensors
+        numbers = {
+            "round": broadcast.round,
+            "directive": broadcast.directive,
+            "reference_temperature": temperature,
+        }
         messages = {
             name: Message.of(self._registry.request(TrainRequest, **numbers, **self._store.versions_of(name)), **groups)
             for name in clients
@@ -171,11 +179,10 @@ class FlowerEngine:
 
     def _accept_held_out(self, name: str, sums: HeldOutSums | None) -> None:
         rows = self._registry.sites[name].held_out_rows
-        series = () if sums is None else (sums.losses, sums.squared_losses, sums.squared_differences)
-        in_range = all(
-            len(each) == len(TEMPERATURES) and all(0 <= v <= MAX_ROW_LOSS * rows for v in each) for each in series
-        )
-        if sums is None or sums.rows != rows or not in_range:
+        limit = MAX_ROW_LOSS * rows
+        series = () if sums is None else (sums.losses, sums.squared_differences)
+        complete = all(len(each) == len(TEMPERATURES) for each in series)
+        if sums is None or sums.rows != rows or not complete or not all(0 <= v <= limit for v in sums.numbers):
             raise RejectedReply("its held-out losses are not plausible")
         self._held_out[name] = sums
 
@@ -191,6 +198,11 @@ class FlowerEngine:
 
     def _list_errors(self) -> str:
         return "; ".join(f"{name}: {why}" for name, why in sorted(self._errors.items())) or "no site was connected"
+
+
+def _reference_parts(reference: Reference | None) -> tuple[float | None, Weights]:
+    """Return the temperature and the weights of a reference, as requests have them."""
+    return (None, {}) if reference is None else (reference.temperature, dict(reference.weights))
 
 
 def _require_message(reply: Reply) -> Message:

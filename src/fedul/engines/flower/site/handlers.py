@@ -22,6 +22,7 @@ from fedul.algorithms import ALGORITHMS
 from fedul.core import UnlabeledSets, Weights, prior_ranks
 from fedul.engines.base import Broadcast
 from fedul.engines.flower.protocol.documents import (
+    HeldOutRequest,
     HelloReply,
     HelloRequest,
     JoinReply,
@@ -127,16 +128,20 @@ class _SiteRun:
         return torch_threads(default_threads(self.module))
 
     @torch.no_grad()
-    def evaluate_held_out(self, weights: Weights) -> HeldOutSums:
-        """Return sums of -log Q over held-out rows, at each temperature."""
+    def evaluate_held_out(self, weights: Weights, reference: Weights, temperature: float | None) -> HeldOutSums:
+        """Return sums of -log Q over held-out rows, at each temperature, and of its difference from the reference."""
         module = copy.deepcopy(self.module)
-        load_weights(module, weights)
         module.eval()
+        evaluator = HeldOutEvaluator([set_task(self.client, self.client.held_out, self.request.spec)])
         if not len(self.client.held_out):
             return HeldOutSums()
-        task = set_task(self.client, self.client.held_out, self.request.spec)
-        sums = HeldOutEvaluator([task]).evaluate(module)
-        if not np.isfinite([sums.losses, sums.squared_losses, sums.squared_differences]).all():
+        compared = None
+        if temperature is not None:
+            load_weights(module, reference)
+            compared = evaluator.logits(module)
+        load_weights(module, weights)
+        sums = evaluator.sums(evaluator.logits(module), compared, temperature or 1.0)
+        if not np.isfinite(sums.numbers).all():
             raise PublicError("the loss of its held-out rows is not finite")
         return sums
 
@@ -170,7 +175,8 @@ def _train(data: SiteData, message: Message) -> Message:
     job = ClientJob(client.name, method.task(client, request.spec), before)
     with run.threads:
         weights = message.group("evaluate")
-        held_out = run.evaluate_held_out(weights) if weights else None
+        reference = message.group("reference"), request.reference_temperature
+        held_out = run.evaluate_held_out(weights, *reference) if weights else None
         worker = LoopWorker(run.module, method, run.recipe.make_algorithm(), config)
         update, after = worker.train([job], broadcast, lambda: False)[0]
     update = build_update_chain(config).apply(update, UpdateContext(client.name, request.round, config.seed))
@@ -184,9 +190,11 @@ def _train(data: SiteData, message: Message) -> Message:
 
 def _evaluate_held_out(data: SiteData, message: Message) -> Message:
     """Return the held-out sums of the weights of a round."""
-    run = _SiteRun.of(data, message.read(RunRequest))
+    request = message.read(HeldOutRequest)
+    run = _SiteRun.of(data, request)
     with run.threads:
-        return Message.of(run.evaluate_held_out(message.group("weights")))
+        groups = message.group("weights"), message.group("reference")
+        return Message.of(run.evaluate_held_out(*groups, request.reference_temperature))
 
 
 def _evaluate_locally(data: SiteData, message: Message) -> Message:
