@@ -102,6 +102,21 @@ def test_it_trains_what_fedul_train_does() -> None:
     assert_array_equal(fitted(standardize=False).predict_proba(x), run.classifier.predict_proba(x))
 
 
+def test_it_declares_what_the_priors_speak_of() -> None:
+    x, sets, _ = rows()
+    shares = [[0.8, 0.2], [0.3, 0.7]]
+    numbers = np.where(sets == "may", 0, 1)
+    settings = {"rounds": 5, "method": "fedul-refined", "method_option": {"earliest": 1, "latest": 1}}
+    probabilities = []
+    for of in ("population", "rows"):
+        client = UnlabeledSets.from_arrays("client", x.astype(np.float32), numbers, shares, priors_of=of)
+        run = fedul.train(Federation([client], ["ill", "well"]), **settings)
+        probabilities.append(run.classifier.predict_proba(x))
+        found = fitted(standardize=False, priors_of=of, **settings).predict_proba(x)
+        assert_array_equal(found, probabilities[-1])
+    assert np.abs(probabilities[0] - probabilities[1]).max() > 1e-4
+
+
 def test_its_defaults_are_those_of_the_configuration() -> None:
     config = TrainConfig()
     parameters = FedULClassifier().get_params()

@@ -86,7 +86,7 @@ class FedULRefined(Method):
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         rows, device, precision = client.prior_rows, client.inputs.device, compute_dtype(client.inputs)
         task = set_task(client, rows, spec)
-        sizes = np.bincount(rows.sets.numpy(), minlength=len(client.priors))
+        sizes = np.bincount(rows.sets.numpy(), minlength=len(client.priors)).astype(np.float64)
         variance = client.prior_scope.relative_variance(client.priors, sizes)[:, None]  # (M, 1)
         sets = {**task.targets.sets, "priors": torch.from_numpy(client.priors).to(device, precision)}
         sets["prior_variance"] = torch.from_numpy(variance).to(device, precision)
@@ -188,10 +188,10 @@ def match_strength(targets: Targets) -> Tensor:
     """Return how closely the soft labels of each set agree with its priors: from 0, not at all, to 1, exactly.
 
     It is c / (1 + c) with the weight c of the priors in `match_priors`. Let v be the variance of the class shares of
-    the rows around Pi_m, relative to multinomial variance. If labels are exchangeable given these shares, the most probable
-    labels have c = 1/v - 1: a hard match for counts of exactly these rows (v = 0), and none for a population (v = 1),
-    whose rows do not inform about each other. Every row adds `MODEL_VARIANCE` to c, because the posterior is that of an
-    imperfect model: a large set agrees with its priors, and a single row keeps its posterior.
+    the rows around Pi_m, relative to multinomial variance. If labels are exchangeable given these shares, the most
+    probable labels have c = 1/v - 1: a hard match for counts of exactly these rows (v = 0), and none for a population
+    (v = 1), whose rows do not inform about each other. Every row adds `MODEL_VARIANCE` to c, because the posterior is
+    that of an imperfect model: a large set agrees with its priors, and a single row keeps its posterior.
 
     Parameters
     ----------
