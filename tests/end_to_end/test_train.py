@@ -103,6 +103,7 @@ def test_every_option_has_the_same_effect_in_a_toml_file_as_on_the_command_line(
         "model": "mlp",
         "start-weights": "start.safetensors",
         "rounds": 2,
+        "patience": 9,
         "epochs": 2,
         "batch-size": 64,
         "optimizer": "sgd",
