@@ -2,8 +2,7 @@
 
 A run without --rounds follows the data. It ends when `fedul.training.selection` has selected no round for `PATIENCE`
 rounds, or after `MAX_ROUNDS`. A round that ties with the best one is selected too, so a slow method is not stopped on
-a plateau. On digits, a patience of 4 stops FedUL too early in several runs; from 8 on its error stays the same, and
-that of fedul-refined, which improves for longer, falls slowly (docs/method.md).
+a plateau.
 """
 
 from __future__ import annotations

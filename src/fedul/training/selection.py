@@ -3,7 +3,7 @@
 Rounds are compared by the differences of their losses on the same held-out rows. A later round replaces the best one if
 its mean loss is higher by at most `TOLERANCE` standard errors of this difference. On few rows the lowest loss is partly
 chance, and of two rounds that tie the later one has learned more; a whole standard error lets a run overfit, since the
-loss rises slowly (measured in docs/method.md).
+loss rises slowly.
 """
 
 from __future__ import annotations
