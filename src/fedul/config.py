@@ -151,7 +151,13 @@ class FileDataConfig:
             raise InputError(f"client-column and set-column: both are '{self.set_column}'; name two columns.")
 
 
-GENERIC: Mapping[str, Any] = {"algorithm": "fedavg", "optimizer": "adam", "learning_rate": 3e-3, "l2": 0.0}
+GENERIC: Mapping[str, Any] = {
+    "algorithm": "fedavg",
+    "optimizer": "adam",
+    "learning_rate": 3e-3,
+    "l2": 0.0,
+    "select": "held-out-loss",
+}
 """Values of training settings that neither the user nor the method gives."""
 
 
@@ -181,7 +187,7 @@ class TrainConfig:
         choices=SCORES,
     )
     model: str = option(
-        "auto", "Network: linear, mlp, small-cnn, paper-cnn, resnet18, auto, or package.module:factory."
+        "auto", "Network: linear, small-mlp, mlp, small-cnn, paper-cnn, resnet18, auto, or package.module:factory."
     )
     start_weights: str | None = option(None, "Safetensors file with initial weights.")
     rounds: int = option(
@@ -215,10 +221,10 @@ class TrainConfig:
         "none", "Random augmentation of training images.", choices=("none", "rotate", "flip", "flip-crop")
     )
     participation: float = option(1.0, "Share of the clients that participate in each round.", above=0, high=1)
-    select: str = option(
-        "held-out-loss",
-        "Round that is delivered: the last one whose held-out loss ties with the lowest (needs no labels), "
-        "the one with the lowest error on labels, or the last.",
+    select: str | None = option(
+        None,
+        "Round that is delivered: the last one whose held-out loss is as good as the best (needs no labels), "
+        "the one with the lowest error on labels, or the last (default: chosen with the method, else held-out-loss).",
         choices=("held-out-loss", "held-out-error", "last"),
     )
     evaluate_every: int = option(1, "Rounds between two test errors, if there are labels (0 = at the end).", low=0)
@@ -238,6 +244,11 @@ class TrainConfig:
         if self.momentum and self.optimizer != "sgd":
             name = self.optimizer_name
             raise InputError(f"momentum: is for sgd, not for {name}; add --optimizer sgd, or leave it out.")
+
+    @property
+    def selection(self) -> str:
+        """How the round is selected, also where it is not given."""
+        return str(self.select or GENERIC["select"])
 
     @property
     def algorithm_name(self) -> str:

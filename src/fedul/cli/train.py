@@ -67,7 +67,8 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
         run = run_training(
             load_study(data), training, out=folder, resume=command.resume, force=command.force, callbacks=[progress]
         )
-    selected = f"round {run.selected_round} of {len(run.history)}, selected by {training.select}"
+    selection = run.recipe.config.selection if run.recipe else training.selection
+    selected = f"round {run.selected_round} of {len(run.history)}, selected by {selection}"
     if run.test_error is None:
         counts = run.result.data
         rows = counts.rows + counts.held_out_rows

@@ -79,17 +79,18 @@ class FedULCombined(FedULRefined):
             raise InputError("fedul-combined: one of set_weight, proportion_weight and soft_weight must be above 0.")
 
     def candidates(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Candidate]:
+        smooth = {"consistency_weight": 0.3}
+        if len(shape) != 1:  # images that look alike have the same class
+            return [Candidate("consistent", smooth)]
         penalty = 1 / (2 * WEIGHT_VARIANCE * (sets or TYPICAL_SETS))
-        smooth = Candidate("consistent", {"consistency_weight": 0.3}, {"l2": 0.1 * penalty})
-        if len(shape) != 1:  # similar images have the same class, and clients are many steps apart
-            return [smooth]
         # Clients whose classes differ pull in different directions. Adam at a client makes steps of the same length
-        # whatever the gradient is, so the mean of such steps is biased; that of gradient steps is not.
-        drift_free = {"algorithm": "fedadam", "optimizer": "sgd", "learning_rate": 0.1, "l2": penalty}
+        # whatever the gradient is, so the mean of such steps is biased; that of gradient steps is not. With the penalty
+        # later rounds do not overfit, so the last one is delivered.
+        training = {"algorithm": "fedadam", "optimizer": "sgd", "learning_rate": 0.1, "rounds": 60, "select": "last"}
         return [
-            Candidate("network", training={"model": "mlp", **drift_free}),
-            Candidate("linear", training={"model": "linear", **drift_free}),
-            replace(smooth, training={"model": "mlp", **smooth.training}),
+            Candidate("network", training={"model": "small-mlp", "l2": penalty, **training}),
+            Candidate("linear", training={"model": "linear", "l2": penalty, **training}),
+            Candidate("consistent", smooth, {"model": "small-mlp", "l2": 0.1 * penalty}),
         ]
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:

@@ -28,6 +28,7 @@ Model: TypeAlias = "str | nn.Module | Factory"
 MODELS: dict[str, str] = {
     "linear": "fedul.models.mlp:linear",
     "mlp": "fedul.models.mlp:mlp",
+    "small-mlp": "fedul.models.mlp:small_mlp",
     "small-cnn": "fedul.models.cnn:small_cnn",
     "paper-cnn": "fedul.models.cnn:paper_cnn",
     "resnet18": "fedul.models.resnet:resnet18",

@@ -199,7 +199,7 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model=self.model,
             force=self.force,
             callbacks=self.callbacks,
-            select=TrainConfig.select if any(len(client.held_out) for client in owners) else "last",
+            select=None if any(len(client.held_out) for client in owners) else "last",
             seed=seed,
             **settings,
         )

@@ -24,7 +24,8 @@ from fedul.classifier import Classifier
 from fedul.core import Federation, Index, Matrix, UnlabeledSets, gather_rows
 from fedul.errors import InputError
 from fedul.methods.base import Candidate, Method
-from fedul.training.recipe import Recipe
+from fedul.training.early_stopping import resolve_rounds
+from fedul.training.recipe import NOT_GIVEN, Recipe
 
 FOLDS = 3
 """Parts of the sets, each of which is left out once."""
@@ -163,7 +164,7 @@ def resolve_settings(
     candidates = list_candidates(recipe, method, shape, sets)
     for candidate in candidates[:1] if choice is None else [c for c in candidates if c.name == choice.chosen]:
         recipe = apply_candidate(recipe, candidate)
-    return replace(recipe, config=recipe.config.resolved())
+    return replace(recipe, config=resolve_rounds(recipe.config.resolved()))
 
 
 def count_sets(federation: Federation) -> int:
@@ -182,7 +183,7 @@ def apply_candidate(recipe: Recipe, candidate: Candidate) -> Recipe:
 
 def _settings(recipe: Recipe, candidate: Candidate) -> tuple[dict[str, Any], dict[str, Any]]:
     given, passed = to_dict(recipe.config), {"model": recipe.model, "algorithm": recipe.algorithm}
-    open_ = {name for name in candidate.training if given[name] in (None, "auto") and passed.get(name) is None}
+    open_ = {name for name in candidate.training if given[name] in NOT_GIVEN and passed.get(name) is None}
     return dict(candidate.options), {name: value for name, value in candidate.training.items() if name in open_}
 
 

@@ -32,7 +32,7 @@ def resolve_rounds(config: TrainConfig) -> TrainConfig:
     """
     if config.rounds:
         return config
-    if config.select == "last":
+    if config.selection == "last":
         return replace(config, rounds=FIXED_ROUNDS)
     return replace(config, rounds=MAX_ROUNDS, patience=config.patience or PATIENCE)
 

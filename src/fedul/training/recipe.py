@@ -10,12 +10,17 @@ from fedul._utils.registry import Registry
 from fedul._utils.settings import build_config, to_dict
 from fedul.algorithms import ALGORITHMS, make_algorithm
 from fedul.algorithms.base import Algorithm
-from fedul.config import TrainConfig
+from fedul.config import GENERIC, TrainConfig
 from fedul.core import Truth
 from fedul.errors import InputError, wrong_type
 from fedul.methods import METHODS, bind_run, make_method
 from fedul.methods.base import Method
 from fedul.models import Model
+
+NOT_GIVEN = (None, "auto", 0)
+"""Values of settings that are decided when the data is known."""
+DECIDED_LATER = {*GENERIC, "choose", "model", "rounds", "patience"}
+"""Settings that may have such a value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +77,7 @@ class Recipe:
 
     def as_stored(self, stored: TrainConfig) -> Recipe:
         """Return the recipe with the settings of a stored run where none is given, to resume it."""
-        open_ = {name for name, value in to_dict(self.config).items() if value in (None, "auto")}
+        open_ = {name for name, value in to_dict(self.config).items() if name in DECIDED_LATER and value in NOT_GIVEN}
         values = {name: getattr(stored, name) for name in open_ if name != "model" or self.model is None}
         if not self.config.method_option and self.method is None and self.config.method == stored.method:
             values["method_option"] = stored.method_option

@@ -216,7 +216,7 @@ def _evaluate_round(
     state = replace(ahead.after(before).state, history=[*before.history, metrics])
     if comparison.loss is not None and is_best(before.best, comparison):
         state = replace(state, best=Reference(number, comparison.loss, total.grid_temperature, state.averaged))
-    if is_selected(before, metrics, comparison, config.select):
+    if is_selected(before, metrics, comparison, config.selection):
         sites = _local_weights(context)
         state = replace(state, selected=state.averaged, selected_round=state.round, selected_sites=sites)
     return state
@@ -235,7 +235,7 @@ def _truth_metrics(context: RunContext, config: TrainConfig, number: int) -> dic
     study, errors = context.study, dict[str, Any]()
     if study is None or study.truth is None:
         return errors
-    if config.select == "held-out-error":
+    if config.selection == "held-out-error":
         errors["held_out_error"] = held_out_error(context.module, study.federation, study.truth)
     if config.evaluate_every and number % config.evaluate_every == 0:
         errors["test_error"], _ = test_error(context.module, study.truth, context.spec.scaling)

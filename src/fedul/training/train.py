@@ -26,7 +26,6 @@ from fedul.models import Model
 from fedul.models.weights import load_weights, precision_of, weights_of
 from fedul.training.callbacks import Callback, CallbackList, RunInfo
 from fedul.training.choice import Choice, choose_settings, resolve_recipe
-from fedul.training.early_stopping import resolve_rounds
 from fedul.training.recipe import Recipe
 from fedul.training.result import DataCounts, Run, RunResult
 from fedul.training.rounds import RunContext, run_rounds
@@ -110,7 +109,7 @@ def run_training(
     info: RunInfo,
 ) -> Run:
     """Train as `train` does, as one of several runs that `info` describes."""
-    study, recipe = Study.of(data), replace(recipe, config=resolve_rounds(recipe.config))
+    study = Study.of(data)
     federation = study.federation
     folder = None if out is None else RunFolder(out)
     recipe, choice = _resolve(study, recipe, folder, callback)
@@ -206,7 +205,6 @@ def complete_run(
 
 def validate_run(data: Study, recipe: Recipe, *, force: bool = False) -> None:
     """Raise what `train` would raise before its first round; nothing is trained and nothing is written."""
-    recipe = replace(recipe, config=resolve_rounds(recipe.config))
     recipe = resolve_recipe(recipe, recipe.make_method(data.truth), data.federation, None)
     context = _build_context(data, recipe, MemoryStore())
     _startup_warnings(data.federation, context, recipe.config, force=force)
@@ -229,10 +227,10 @@ def _startup_warnings(federation: Federation, context: RunContext, config: Train
 def _build_context(study: Study, recipe: Recipe, store: ClientStore) -> RunContext:
     """Build the parts of a run and check everything that can be wrong with them."""
     federation, truth, config = study.federation, study.truth, recipe.config
-    if config.select == "held-out-error" and truth is None:
+    if config.selection == "held-out-error" and truth is None:
         raise InputError("select held-out-error: needs labels, and this federation has none; use held-out-loss.")
-    if config.select != "last" and not any(len(c.held_out) for c in federation.clients):
-        raise InputError(f"select {config.select}: no client has held-out rows; hold some out, or use select last.")
+    if config.selection != "last" and not any(len(c.held_out) for c in federation.clients):
+        raise InputError(f"select {config.selection}: no client has held-out rows; hold some out, or use select last.")
     name = models.resolve(config.model, federation.input_shape) if recipe.model is None else "custom"
     module = models.build(
         name if recipe.model is None else recipe.model, federation.input_shape, len(federation.classes), config.seed

@@ -46,7 +46,6 @@ from fedul.training import (
     complete_run,
 )
 from fedul.training.choice import resolve_settings
-from fedul.training.early_stopping import resolve_rounds
 from fedul.training.run_files import EVALUATION, REPORT, RUN_SPEC
 
 
@@ -123,7 +122,7 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
             f"{len(sites)} sites can take part, and {config.min_sites} are needed (min-sites); start the others, or "
             "see why they were refused."
         )
-    if training.select == "held-out-loss" and not any(site.held_out_rows for site in sites):
+    if training.selection == "held-out-loss" and not any(site.held_out_rows for site in sites):
         raise InputError("select held-out-loss: no site has held-out rows; hold some out, or use select last.")
     method, algorithm = recipe.make_method(None), recipe.make_algorithm()
     update_spec = build_update_chain(training).declare(declared_update(algorithm, module))
@@ -157,7 +156,7 @@ def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, Train
             values[name] = values[name].split(",")
     config = build_config(CoordinatorConfig, {name: value for name, value in values.items() if name in names})
     training = build_config(TrainConfig, {name: value for name, value in values.items() if name not in names})
-    if METHODS.load(training.method).needs_truth or training.select == "held-out-error":
+    if METHODS.load(training.method).needs_truth or training.selection == "held-out-error":
         raise InputError("sites have no labels; use a method and a way to select that need none.")
     if ":" in training.model:
         raise InputError(f"model '{training.model}': sites take models by name only ({', '.join(models.MODELS)}).")
@@ -169,7 +168,7 @@ def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, Train
     Recipe(training).make_algorithm()
     _parse_test_prior(config)
     # A checkpoint every round: sites keep their state for the round of the last one.
-    return config, replace(resolve_rounds(training), checkpoint_every=1, device="cpu")
+    return config, replace(training, checkpoint_every=1, device="cpu")
 
 
 def _resolve(recipe: Recipe, spec: RunSpec) -> Recipe:
