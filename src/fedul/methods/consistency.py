@@ -25,7 +25,9 @@ def draw_direction(inputs: Tensor, generator: torch.Generator) -> Mapping[str, T
     return {"direction": _normalize_rows(direction, 1).to(inputs.device, inputs.dtype)}
 
 
-def consistency_loss(predict: Predict, step: Step, logits: Tensor, norm: float | Tensor) -> Tensor:
+def consistency_loss(
+    predict: Predict, step: Step, logits: Tensor, norm: float | Tensor, shift: float | Tensor = 0.0
+) -> Tensor:
     """Return KL (..., n) between the predictions for a row and for its adversarial perturbation.
 
     Parameters
@@ -38,17 +40,19 @@ def consistency_loss(predict: Predict, step: Step, logits: Tensor, norm: float |
         (..., n, K) predictions for the rows.
     norm : float or Tensor
         Length of the perturbation, one for all rows or (..., n).
+    shift : float or Tensor, default=0.0
+        Added to the logits (..., n, K): predictions are compared under another class mix.
     """
-    clean = logits.detach().log_softmax(-1)
+    clean = (logits.detach() + shift).log_softmax(-1)
     leading = logits.dim() - 1  # dimensions before those of a row
     trailing = step.inputs.dim() - leading
     with frozen_batch_norm_statistics(predict):
         probe = (PROBE * step.targets["direction"]).requires_grad_()
-        distance = _divergence(clean, predict(step.inputs + probe)).sum()
+        distance = _divergence(clean, predict(step.inputs + probe) + shift).sum()
         (gradient,) = torch.autograd.grad(distance, probe)
         if isinstance(norm, Tensor):
             norm = norm.reshape(*norm.shape, *[1] * trailing)
-        perturbed = predict(step.inputs + norm * _normalize_rows(gradient, leading))
+        perturbed = predict(step.inputs + norm * _normalize_rows(gradient, leading)) + shift
     return _divergence(clean, perturbed)
 
 

@@ -37,6 +37,8 @@ WEIGHT_VARIANCE = 2.5**2
 logistic regression (Gelman et al., Annals of Applied Statistics 2008). Sets are the independent observations."""
 TYPICAL_SETS = 40
 """Number of sets where it is not known, as at sites of a deployment."""
+RAREST = -20.0
+"""Lower bound of the logarithm of a class share, for classes that are not at a client."""
 LENGTH_ROWS = 1000
 """Rows that measure the length of the perturbation."""
 
@@ -79,7 +81,15 @@ class FedULCombined(FedULRefined):
             raise InputError("fedul-combined: one of set_weight, proportion_weight and soft_weight must be above 0.")
 
     def candidates(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Candidate]:
-        smooth = {"consistency_weight": 0.3}
+        # Local steps of Adam need losses that each client alone has at its best with the same classifier: under its own
+        # class mix. Refinement makes the most of sets that differ in their class mix only.
+        smooth = {
+            "set_weight": 1.0,
+            "proportion_weight": 0.3,
+            "consistency_weight": 0.3,
+            "trust": 0.75,
+            "common_mix": False,
+        }
         if len(shape) != 1:  # images that look alike have the same class
             return [Candidate("consistent", smooth)]
         penalty = 1 / (2 * WEIGHT_VARIANCE * (sets or TYPICAL_SETS))
@@ -101,6 +111,7 @@ class FedULCombined(FedULRefined):
         values = {**task.targets.client, "marginal": offset, "offset": offset}
         if self.consistency_weight:
             length = self.norm * _row_deviation(client.inputs, client.train, spec)
+            values["own"] = prior_shift(client.class_mix, spec.test_prior).clamp_min(RAREST).to(device, precision)
             values["length"] = torch.tensor(length, device=device, dtype=precision)
             task = replace(task, draw_step=draw_direction)
         return replace(task, targets=replace(task.targets, client=values))
@@ -131,7 +142,8 @@ class FedULCombined(FedULRefined):
             products = torch.where(priors > 0, priors * log_prediction, torch.zeros_like(priors))
             terms.append(-self.soft_weight * step.mean(products.sum(-1)))
         if self.consistency_weight:
-            change = consistency_loss(predict, step, logits, step.shared["length"])
+            # Under the client's class mix, so that classes which are rare at a client are not smoothed away there.
+            change = consistency_loss(predict, step, logits, step.shared["length"], step.shared["own"])
             terms.append(self.consistency_weight * step.mean(change))
         return sum(terms[1:], terms[0])
 
