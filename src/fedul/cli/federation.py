@@ -16,9 +16,10 @@ from fedul._utils.display import make_table
 from fedul._utils.files import require_unused
 from fedul.cli import show
 from fedul.cli.options import Json, default_folder, examples, with_options
-from fedul.config import CoordinatorConfig, TrainConfig
+from fedul.config import TrainConfig
 from fedul.core import RoundMetrics
 from fedul.engines.flower.deploy.app_folder import UNUSED_SETTINGS, write_app_folder
+from fedul.engines.flower.settings import CoordinatorConfig
 from fedul.errors import InputError
 
 app = typer.Typer(

@@ -17,7 +17,7 @@ from fedul._utils.hardware import default_threads, resolve_device, torch_threads
 from fedul.algorithms.base import Algorithm
 from fedul.classifier import Classifier
 from fedul.config import TrainConfig
-from fedul.core import Federation, RoundMetrics, Study, check_identifiability
+from fedul.core import Federation, Study, check_identifiability
 from fedul.engines.client_store import ClientStore, MemoryStore
 from fedul.engines.simulation.engine import SimulationEngine, move_to_device
 from fedul.errors import InputError
@@ -25,8 +25,9 @@ from fedul.methods.base import Method
 from fedul.models import Model
 from fedul.models.weights import load_weights, precision_of, weights_of
 from fedul.training.callbacks import Callback, CallbackList, RunInfo
-from fedul.training.choice import Choice, choose_settings, resolve_recipe
+from fedul.training.choice import Choice, resolve_recipe
 from fedul.training.recipe import Recipe
+from fedul.training.resolve import resolve_run
 from fedul.training.result import DataCounts, Run, RunResult
 from fedul.training.rounds import RunContext, run_rounds
 from fedul.training.run_folder import RunFolder
@@ -112,7 +113,7 @@ def run_training(
     study = Study.of(data)
     federation = study.federation
     folder = None if out is None else RunFolder(out)
-    recipe, choice = _resolve(study, recipe, folder, callback)
+    recipe, choice = resolve_run(study, recipe, folder, callback, run_training)
     config = recipe.config
     context = _build_context(study, recipe, MemoryStore() if folder is None else folder.client_store())
     for message in [*study.warnings, *_startup_warnings(federation, context, config, force=force)]:
@@ -127,44 +128,6 @@ def run_training(
         counts, labels_used = DataCounts.of(federation), context.method.labels_used(federation)
         run = complete_run(context, config, state, folder, callback, info, counts, labels_used, study, choice)
         return replace(run, recipe=recipe, record=record)
-
-
-def _resolve(
-    study: Study, recipe: Recipe, folder: RunFolder | None, callback: Callback
-) -> tuple[Recipe, Choice | None]:
-    """Return the recipe with a value for every setting, and what was chosen without labels.
-
-    A run that is resumed keeps the settings of its start.
-    """
-    stored = None if folder is None else folder.stored_config()
-    if stored is not None:
-        result = None if folder is None else folder.choice()
-        return recipe.as_stored(stored.training), result
-    method = recipe.make_method(study.truth)
-
-    def train_part(federation: Federation, candidate: Recipe, title: str) -> Classifier:
-        info, progress = RunInfo(0, title), _Progress(callback)
-        run = run_training(federation, candidate, out=None, resume=False, force=True, callback=progress, info=info)
-        return run.classifier
-
-    choice = choose_settings(study.federation, recipe, method, train_part)
-    return resolve_recipe(recipe, method, study.federation, choice), choice
-
-
-class _Progress(Callback):
-    """Passes on the progress of a run, without its warnings."""
-
-    def __init__(self, callback: Callback) -> None:
-        self._callback = callback
-
-    def on_run_start(self, run: RunInfo) -> None:
-        self._callback.on_run_start(run)
-
-    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
-        self._callback.on_round_end(run, metrics)
-
-    def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
-        self._callback.on_run_end(run, result)
 
 
 def complete_run(

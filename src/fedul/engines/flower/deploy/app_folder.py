@@ -12,7 +12,8 @@ from typing import Any
 from fedul import __version__
 from fedul._utils.files import require_unused, write_bytes
 from fedul._utils.settings import parse_names, refuse_unknown, with_underscores
-from fedul.config import CoordinatorConfig, TrainConfig
+from fedul.config import TrainConfig
+from fedul.engines.flower.settings import CoordinatorConfig
 
 PACKAGE = "federation"
 """Python package in the app folder."""

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from fedul.config import is_valid_site_name
+from fedul.engines.flower.settings import is_valid_site_name
 from fedul.errors import EnvironmentFailure, InputError
 
 DAYS = 365

@@ -16,7 +16,7 @@ from fedul._utils.documents import read_document
 from fedul._utils.files import read_json, write_bytes, write_json
 from fedul._utils.settings import build_config, refuse_unknown, with_underscores
 from fedul.algorithms.base import declared_update
-from fedul.config import CoordinatorConfig, TrainConfig
+from fedul.config import TrainConfig
 from fedul.core import Matrix, RoundMetrics, validate_test_prior
 from fedul.data.class_mix import parse_class_mix
 from fedul.engines.flower.protocol.documents import LocalEvaluation, LocalEvaluationRequest
@@ -26,6 +26,7 @@ from fedul.engines.flower.server.engine import FlowerEngine, SiteStateVersions
 from fedul.engines.flower.server.local_evaluation import combine_local_evaluations, is_plausible
 from fedul.engines.flower.server.site_registry import SiteRegistry
 from fedul.engines.flower.server.transport import NoReply, Transport
+from fedul.engines.flower.settings import CoordinatorConfig
 from fedul.errors import EnvironmentFailure, InputError, unknown_name
 from fedul.methods import METHODS
 from fedul.models.weights import weights_of

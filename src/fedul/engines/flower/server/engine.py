@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedul.algorithms.base import effective_steps
-from fedul.config import CoordinatorConfig
 from fedul.core import Update, UpdateSpec, Weights
 from fedul.engines.base import Broadcast, EngineMetrics
 from fedul.engines.flower.protocol.documents import HeldOutRequest, TrainReply, TrainRequest
@@ -14,6 +13,7 @@ from fedul.engines.flower.protocol.message import Message, UnreadableMessage
 from fedul.engines.flower.server.site_registry import SiteRegistry
 from fedul.engines.flower.server.transport import NoReply, Reply
 from fedul.engines.flower.server.update_checks import RejectedReply, UpdateChecks, find_oversized, update_norm
+from fedul.engines.flower.settings import CoordinatorConfig
 from fedul.engines.held_out import TEMPERATURES, HeldOutSums, Reference
 from fedul.errors import EnvironmentFailure
 from fedul.methods.task import step_sizes

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from fedul.config import CoordinatorConfig, TrainConfig, is_valid_site_name
+from fedul.config import TrainConfig
 from fedul.core import Matrix
 from fedul.data.files.schema.column_problems import column_problem
 from fedul.data.files.signature import DataSignature
@@ -16,6 +16,7 @@ from fedul.engines.flower.protocol.documents import HelloReply, HelloRequest, Jo
 from fedul.engines.flower.protocol.message import Message, UnreadableMessage
 from fedul.engines.flower.protocol.run_spec import RunSpec, agree_on_spec
 from fedul.engines.flower.server.transport import Transport
+from fedul.engines.flower.settings import CoordinatorConfig, is_valid_site_name
 from fedul.errors import EnvironmentFailure
 from fedul.training import Callback
 

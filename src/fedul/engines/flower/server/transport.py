@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedul.config import is_valid_site_name
 from fedul.engines.flower.protocol.message import ErrorReply, Message, UnreadableMessage, WireMessage, printable
+from fedul.engines.flower.settings import is_valid_site_name
 
 if TYPE_CHECKING:
     from flwr.app import RecordDict

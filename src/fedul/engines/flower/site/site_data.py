@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedul._utils.settings import refuse_unknown, to_dict, with_underscores
-from fedul.config import BenchmarkDataConfig, FileDataConfig, SiteConfig
+from fedul.config import BenchmarkDataConfig, FileDataConfig
 from fedul.core import Study, UnlabeledSets
 from fedul.data import SOURCES
 from fedul.data.files.schema.table import Number, TableSchema
@@ -23,6 +23,7 @@ from fedul.data.files.signature import DataSignature
 from fedul.data.load import resolve_data_config
 from fedul.engines.client_store import DiskStore
 from fedul.engines.flower.protocol.run_spec import RunSpec
+from fedul.engines.flower.settings import SiteConfig
 from fedul.engines.flower.site.row_cache import read_row_cache, write_row_cache
 from fedul.engines.flower.site.site_adjustment import adjust_site
 from fedul.engines.flower.site.site_file import private_folder, read_site_file, resolve_beside

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedul._utils.settings import build_config, read_toml, refuse_unknown
-from fedul.config import SiteConfig, is_valid_site_name
+from fedul.engines.flower.settings import SiteConfig, is_valid_site_name
 from fedul.errors import EnvironmentFailure, InputError
 
 

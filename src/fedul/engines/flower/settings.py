@@ -1,0 +1,63 @@
+"""Configuration classes of runs on Flower: the coordinator, and a site."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from fedul._utils.settings import option, parse_names, validate_fields
+from fedul.errors import InputError
+
+
+@dataclass(frozen=True)
+class CoordinatorConfig:
+    """Options of the coordinator of a run on Flower, beside those of training."""
+
+    out: str = option("", "Run folder, on the coordinator's machine (an absolute path).")
+    resume: bool = option(False, "Continue the run in out, or start it if there is none.")
+    classes: tuple[str, ...] = option(
+        (), "Classes, separated by commas; the priors of every site have exactly these.", parse=parse_names
+    )
+    test_prior: str = option(
+        "uniform", "Class mix of the population that the classifier is for: uniform, or 'A=0.1,B=0.9'."
+    )
+    site_adjustment: bool = option(False, "Whether each site standardises its rows as if it had the test prior.")
+    sites: int = option(2, "Sites to wait for before the first round.", low=1)
+    min_sites: int = option(2, "Updates that a round needs; with fewer it is repeated.", low=1)
+    start_seconds: float = option(600.0, "Seconds to wait for the sites before the first round.", above=0)
+    round_seconds: float = option(
+        600.0, "Seconds to wait for replies; a site that is late is left out of the round.", above=0
+    )
+    attempts: int = option(3, "Attempts at a round before the run ends with an error.", low=1)
+
+    def __post_init__(self) -> None:
+        validate_fields(self)
+        if not os.path.isabs(self.out):
+            raise InputError(
+                f"out: '{self.out}' is not an absolute path; Flower chooses the working directory of the coordinator."
+            )
+        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+            raise InputError("classes: give at least two, each once, separated by commas.")
+        if self.min_sites > self.sites:
+            raise InputError(f"min-sites: {self.min_sites} is more than the {self.sites} sites; give fewer.")
+
+
+@dataclass(frozen=True)
+class SiteConfig:
+    """Options of a site. Its file also has a section [data] with options of `fedul train`."""
+
+    name: str = option("", "Name of the site, which the coordinator sees.")
+    state: str = option("state", "Folder for the state between rounds; it holds the encoded rows.")
+    min_rows: int = option(20, "With fewer training rows the site does not participate.", low=1)
+    max_message_mb: int = option(1024, "Size limit of received messages, in MB.", low=1)
+
+    def __post_init__(self) -> None:
+        validate_fields(self)
+        if not is_valid_site_name(self.name):
+            raise InputError("name: the site needs a name of at most 100 printable characters.")
+
+
+def is_valid_site_name(name: Any) -> bool:
+    """Return whether a name is printable and short enough for messages and pages."""
+    return isinstance(name, str) and bool(name.strip()) and name.isprintable() and len(name) <= 100
