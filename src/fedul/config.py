@@ -203,9 +203,7 @@ class TrainConfig:
         "Local optimizer; its state is reset every round (default: chosen with the method, else adam).",
         choices=("adam", "sgd"),
     )
-    learning_rate: float | None = option(
-        None, "Local learning rate (default: chosen with the method, else 0.003).", low=0
-    )
+    learning_rate: float | None = option(None, "Local learning rate (default: that of the method, else 0.003).", low=0)
     momentum: float = option(0.0, "Momentum of sgd.", low=0, high=0.999)
     l1: float = option(0.0, "Weight of the L1 penalty.", low=0)
     l2: float | None = option(
@@ -242,8 +240,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         validate_fields(self)
         if self.momentum and self.optimizer != "sgd":
-            name = self.optimizer_name
-            raise InputError(f"momentum: is for sgd, not for {name}; add --optimizer sgd, or leave it out.")
+            raise InputError("momentum: is for sgd, not for adam; add --optimizer sgd, or leave it out.")
 
     @property
     def selection(self) -> str:
@@ -265,16 +262,9 @@ class TrainConfig:
         """Local learning rate, also where none is given."""
         return float(GENERIC["learning_rate"] if self.learning_rate is None else self.learning_rate)
 
-    def resolved(self, defaults: Mapping[str, Any] | None = None) -> TrainConfig:
-        """Return the configuration with a value for every setting that is not given.
-
-        Parameters
-        ----------
-        defaults : mapping of str to object, optional
-            Values of a method for settings that are not given; the others get those of `GENERIC`.
-        """
-        values = {**GENERIC, **(defaults or {})}
-        return replace(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
+    def resolved(self) -> TrainConfig:
+        """Return the configuration with the values of `GENERIC` for settings that are not given."""
+        return replace(self, **{name: value for name, value in GENERIC.items() if getattr(self, name) is None})
 
     def participants(self, clients: int) -> int:
         """Return the number of clients that participate in a round."""

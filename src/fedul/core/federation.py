@@ -147,22 +147,28 @@ def _with_shared_inputs(clients: Sequence[UnlabeledSets]) -> tuple[UnlabeledSets
     return tuple(result)
 
 
-def check_identifiability(federation: Federation) -> list[str]:
+def check_identifiability(federation: Federation, *, pooled: bool = False) -> list[str]:
     """Return warnings about the priors; InputError if they cannot determine a classifier.
 
     Parameters
     ----------
     federation : Federation
         The clients, whose priors are checked together and one by one.
+    pooled : bool, default=False
+        Whether the method compares the sets of all clients under one class mix, as if they were those of one client.
     """
     classes = len(federation.classes)
     matrices = [client.priors for client in federation.clients]
+    if pooled:
+        matrices = [np.concatenate(matrices)]
     rank = prior_tools.joint_rank(matrices)
     if rank < classes - 1:
         raise InputError(
             f"the class priors cannot tell the classes apart: all clients together determine {rank} of {classes - 1} "
             "directions; give sets with more different class mixes, or use --force (force=True) to train anyway."
         )
+    if pooled:
+        return []
     alone = prior_tools.prior_ranks(matrices)
     weak = [client.name for client, own in zip(federation.clients, alone, strict=True) if own < classes]
     if not weak:

@@ -109,6 +109,11 @@ class Method(ABC):
             The rows of the step and their targets.
         """
 
+    @property
+    def pools_sets(self) -> bool:
+        """Whether sets of all clients are compared under one class mix, as if they were those of one client."""
+        return False
+
     def candidates(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Candidate]:
         """Return the settings among which `fedul.train` chooses, the default first; empty for no choice.
 

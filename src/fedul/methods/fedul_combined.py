@@ -80,6 +80,10 @@ class FedULCombined(FedULRefined):
         if not (self.set_weight or self.proportion_weight or self.soft_weight):
             raise InputError("fedul-combined: one of set_weight, proportion_weight and soft_weight must be above 0.")
 
+    @property
+    def pools_sets(self) -> bool:
+        return self.common_mix and bool(self.set_weight or self.proportion_weight)
+
     def candidates(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Candidate]:
         # Local steps of Adam need losses that each client alone has at its best with the same classifier: under its own
         # class mix. Refinement makes the most of sets that differ in their class mix only.

@@ -176,7 +176,7 @@ def validate_run(data: Study, recipe: Recipe, *, force: bool = False) -> None:
 def _startup_warnings(federation: Federation, context: RunContext, config: TrainConfig, *, force: bool) -> list[str]:
     """Warnings before the first round; priors that cannot tell the classes apart are refused."""
     try:
-        messages = list(check_identifiability(federation))
+        messages = list(check_identifiability(federation, pooled=context.method.pools_sets))
     except InputError as problem:
         if not force and not context.method.needs_truth:
             raise
