@@ -1,0 +1,163 @@
+"""Settings are chosen without labels on sets left out; settings of the user stand, also when a run is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fedul
+from fedul.core import Federation, Study, UnlabeledSets
+from fedul.methods.base import Candidate
+from fedul.methods.fedul import FedUL
+from fedul.methods.fedul_combined import FedULCombined
+from fedul.training.choice import (
+    FOLDS,
+    Choice,
+    _assign_folds,
+    _decide,
+    apply_candidate,
+    choose_settings,
+    list_candidates,
+)
+from fedul.training.recipe import Recipe
+
+from ..factories import gaussian_study, random_client
+
+TABLE = (2,)
+TWO = [Candidate("first"), Candidate("second")]
+
+
+@dataclass(frozen=True)
+class Undecided(FedUL):
+    """FedUL whose first candidate does not learn."""
+
+    def candidates(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Candidate]:
+        return [
+            Candidate("still", training={"learning_rate": 0.0, "optimizer": "sgd"}),
+            Candidate("learning", training={"learning_rate": 0.02, "optimizer": "adam"}),
+        ]
+
+
+def study() -> Study:
+    """Three clients with six sets each, whose classes are far apart."""
+    return gaussian_study(["north", "south", "west"], rows=40, sets=6)
+
+
+def test_a_method_object_is_taken_as_it_is() -> None:
+    run = fedul.train(study(), method=Undecided(), model="linear", rounds=2, seed=0)
+    assert run.result.choice == Choice("still", "nothing was compared")
+
+
+def test_the_candidate_that_predicts_the_priors_of_sets_left_out_is_chosen() -> None:
+    recipe = Recipe.of(None, {"rounds": 20, "model": "linear", "method": "fedul"})
+    trained: list[str] = []
+
+    def train(federation: Federation, candidate: Recipe, title: str) -> fedul.Classifier:
+        trained.append(title)
+        run = fedul.train(federation, candidate.config, method=FedUL())
+        return run.classifier
+
+    choice = choose_settings(study().federation, recipe, Undecided(), train)
+    assert choice is not None
+    assert choice.chosen == "learning"
+    assert len(trained) == 2 * FOLDS
+    assert choice.sets == 18
+    assert [score.name for score in choice.candidates] == ["still", "learning"]
+    assert choice.candidates[0].excess > 2 * choice.candidates[0].standard_error > 0
+    assert choice.candidates[1].excess == 0
+
+
+def test_every_set_is_left_out_once_and_clients_with_few_sets_leave_none_out() -> None:
+    small = UnlabeledSets.from_arrays("small", torch.rand(8, 2), [0, 1] * 4, [[0.5, 0.5, 0], [0.1, 0.2, 0.7]])
+    large = gaussian_study(["large"], rows=5, sets=7).federation.clients[0]
+    folds = _assign_folds([small, large], seed=0)
+    assert (folds[0] == -1).all()
+    assert set(folds[1].tolist()) == set(range(FOLDS))
+    assert (folds[1] >= 0).all()
+
+
+def test_labelled_sets_are_never_left_out() -> None:
+    client = gaussian_study(["a"], rows=5, sets=6).federation.clients[0]
+    priors = client.priors.copy()
+    priors[2] = [0, 1, 0]
+    (fold,) = _assign_folds([replace(client, priors=priors, labelled_sets=[2])], seed=0)
+    assert fold[2] == -1
+    assert (np.delete(fold, 2) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("losses", "chosen"),
+    [
+        ([[0.1, 0.1, 0.1, 0.1], [0.2, 0.2, 0.2, 0.2]], "first"),
+        ([[0.2, 0.21, 0.19, 0.2], [0.1, 0.1, 0.1, 0.1]], "second"),
+        ([[0.2, 0.0, 0.2, 0.0], [0.0, 0.15, 0.0, 0.15]], "first"),  # better on average, but not clearly
+    ],
+)
+def test_another_candidate_must_be_clearly_better_than_the_first(losses: list[list[float]], chosen: str) -> None:
+    assert _decide(TWO, np.ones(4), np.array(losses)).chosen == chosen
+
+
+def test_larger_sets_count_more() -> None:
+    losses = np.array([[0.0, 0.0, 0.5, 0.5], [0.4, 0.4, 0.1, 0.1]])
+    scores = _decide(TWO, np.array([1.0, 1.0, 98.0, 98.0]), losses).candidates
+    assert scores[0].divergence > scores[1].divergence
+
+
+def test_settings_of_the_user_stand() -> None:
+    recipe = Recipe.of(None, {"learning_rate": 0.7, "model": "mlp", "rounds": 3})
+    network, linear, consistent = (
+        apply_candidate(recipe, candidate).config for candidate in FedULCombined().candidates(TABLE, 20)
+    )
+    assert {each.learning_rate for each in (network, linear, consistent)} == {0.7}
+    assert {each.model for each in (network, linear, consistent)} == {"mlp"}
+    assert network.algorithm == "fedadam"
+    assert consistent.method_option["consistency_weight"] == 0.3
+    # With the network given, the first two candidates are the same.
+    names = [candidate.name for candidate in list_candidates(recipe, FedULCombined(), TABLE, 20)]
+    assert names == ["network", "consistent"]
+
+
+def test_options_of_the_method_leave_nothing_to_choose() -> None:
+    recipe = Recipe.of(None, {"method_option": {"set_weight": 2.0}})
+    (candidate,) = list_candidates(recipe, recipe.make_method(None), TABLE, 20)
+    assert apply_candidate(recipe, candidate).config.method_option == {"set_weight": 2.0}
+
+
+def test_few_sets_are_not_compared() -> None:
+    run = fedul.train(gaussian_study(["north", "south", "west"], rows=8, sets=3), rounds=1)
+    assert run.result.choice == Choice("network", "only 9 sets could be left out, so nothing was compared")
+
+
+def test_choose_off_takes_the_first_candidate() -> None:
+    run = fedul.train(study(), rounds=1, choose="off")
+    assert run.result.choice is not None
+    assert run.result.choice.chosen == "network"
+    assert run.result.choice.sets == 0
+
+
+def test_a_resumed_run_keeps_its_choice(tmp_path: Path) -> None:
+    run = fedul.train(study(), rounds=2, out=tmp_path / "run")
+    assert run.result.choice is not None
+    assert run.result.choice.sets == 18
+    again = fedul.train(study(), rounds=4, out=tmp_path / "run", resume=True)
+    assert again.result.choice == run.result.choice
+    assert again.recipe is not None
+    assert again.recipe.config.model == run.recipe.config.model  # type: ignore[union-attr]
+    whole = fedul.train(study(), rounds=4, out=tmp_path / "whole")
+    if whole.result.choice is not None and whole.result.choice.chosen == run.result.choice.chosen:
+        assert whole.weights_sha256 == again.weights_sha256
+
+
+def test_a_client_with_some_of_its_sets_has_their_rows_and_priors() -> None:
+    client = random_client("a", 40)
+    part = client.with_sets([2, 0])
+    assert part.set_names == (client.set_names[2], client.set_names[0])
+    np.testing.assert_array_equal(part.priors, client.priors[[2, 0]])
+    for rows, whole in ((part.train, client.train), (part.held_out, client.held_out)):
+        for new, old in enumerate([2, 0]):
+            assert torch.equal(rows.index[rows.sets == new], whole.index[whole.sets == old])
