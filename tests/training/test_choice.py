@@ -12,7 +12,7 @@ import torch
 
 import fedul
 from fedul.core import Federation, Study, UnlabeledSets
-from fedul.methods.base import Candidate
+from fedul.methods.base import Alternative
 from fedul.methods.fedul import FedUL
 from fedul.methods.fedul_combined import FedULCombined
 from fedul.training.choice import (
@@ -20,26 +20,26 @@ from fedul.training.choice import (
     Choice,
     _assign_folds,
     _decide,
-    apply_candidate,
+    apply_alternative,
     choose_settings,
-    list_candidates,
+    list_alternatives,
 )
 from fedul.training.recipe import Recipe
 
 from ..factories import gaussian_study, random_client
 
 TABLE = (2,)
-TWO = [Candidate("first"), Candidate("second")]
+TWO = [Alternative("first"), Alternative("second")]
 
 
 @dataclass(frozen=True)
 class Undecided(FedUL):
-    """FedUL whose first candidate does not learn."""
+    """FedUL whose first alternative does not learn."""
 
-    def candidates(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Candidate]:
+    def alternatives(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Alternative]:
         return [
-            Candidate("still", training={"learning_rate": 0.0, "optimizer": "sgd"}),
-            Candidate("learning", training={"learning_rate": 0.02, "optimizer": "adam"}),
+            Alternative("still", training={"learning_rate": 0.0, "optimizer": "sgd"}),
+            Alternative("learning", training={"learning_rate": 0.02, "optimizer": "adam"}),
         ]
 
 
@@ -53,13 +53,13 @@ def test_a_method_object_is_taken_as_it_is() -> None:
     assert run.result.choice == Choice("still", "nothing was compared")
 
 
-def test_the_candidate_that_predicts_the_priors_of_sets_left_out_is_chosen() -> None:
+def test_the_alternative_that_predicts_the_priors_of_sets_left_out_is_chosen() -> None:
     recipe = Recipe.of(None, {"rounds": 20, "model": "linear", "method": "fedul"})
     trained: list[str] = []
 
-    def train(federation: Federation, candidate: Recipe, title: str) -> fedul.Classifier:
+    def train(federation: Federation, alternative: Recipe, title: str) -> fedul.Classifier:
         trained.append(title)
-        run = fedul.train(federation, candidate.config, method=FedUL())
+        run = fedul.train(federation, alternative.config, method=FedUL())
         return run.classifier
 
     choice = choose_settings(study().federation, recipe, Undecided(), train)
@@ -67,9 +67,9 @@ def test_the_candidate_that_predicts_the_priors_of_sets_left_out_is_chosen() -> 
     assert choice.chosen == "learning"
     assert len(trained) == 2 * FOLDS
     assert choice.sets == 18
-    assert [score.name for score in choice.candidates] == ["still", "learning"]
-    assert choice.candidates[0].excess > 2 * choice.candidates[0].standard_error > 0
-    assert choice.candidates[1].excess == 0
+    assert [score.name for score in choice.alternatives] == ["still", "learning"]
+    assert choice.alternatives[0].excess > 2 * choice.alternatives[0].standard_error > 0
+    assert choice.alternatives[1].excess == 0
 
 
 def test_every_set_is_left_out_once_and_clients_with_few_sets_leave_none_out() -> None:
@@ -98,34 +98,34 @@ def test_labelled_sets_are_never_left_out() -> None:
         ([[0.2, 0.0, 0.2, 0.0], [0.0, 0.15, 0.0, 0.15]], "first"),  # better on average, but not clearly
     ],
 )
-def test_another_candidate_must_be_clearly_better_than_the_first(losses: list[list[float]], chosen: str) -> None:
+def test_another_alternative_must_be_clearly_better_than_the_first(losses: list[list[float]], chosen: str) -> None:
     assert _decide(TWO, np.ones(4), np.array(losses)).chosen == chosen
 
 
 def test_larger_sets_count_more() -> None:
     losses = np.array([[0.0, 0.0, 0.5, 0.5], [0.4, 0.4, 0.1, 0.1]])
-    scores = _decide(TWO, np.array([1.0, 1.0, 98.0, 98.0]), losses).candidates
+    scores = _decide(TWO, np.array([1.0, 1.0, 98.0, 98.0]), losses).alternatives
     assert scores[0].divergence > scores[1].divergence
 
 
 def test_settings_of_the_user_stand() -> None:
     recipe = Recipe.of(None, {"learning_rate": 0.7, "model": "mlp", "rounds": 3})
     network, linear, consistent = (
-        apply_candidate(recipe, candidate).config for candidate in FedULCombined().candidates(TABLE, 20)
+        apply_alternative(recipe, alternative).config for alternative in FedULCombined().alternatives(TABLE, 20)
     )
     assert {each.learning_rate for each in (network, linear, consistent)} == {0.7}
     assert {each.model for each in (network, linear, consistent)} == {"mlp"}
     assert network.algorithm == "fedadam"
     assert consistent.method_option["consistency_weight"] == 0.3
-    # With the network given, the first two candidates are the same.
-    names = [candidate.name for candidate in list_candidates(recipe, FedULCombined(), TABLE, 20)]
+    # With the network given, the first two alternatives are the same.
+    names = [alternative.name for alternative in list_alternatives(recipe, FedULCombined(), TABLE, 20)]
     assert names == ["network", "consistent"]
 
 
 def test_options_of_the_method_leave_nothing_to_choose() -> None:
     recipe = Recipe.of(None, {"method_option": {"set_weight": 2.0}})
-    (candidate,) = list_candidates(recipe, recipe.make_method(None), TABLE, 20)
-    assert apply_candidate(recipe, candidate).config.method_option == {"set_weight": 2.0}
+    (alternative,) = list_alternatives(recipe, recipe.make_method(None), TABLE, 20)
+    assert apply_alternative(recipe, alternative).config.method_option == {"set_weight": 2.0}
 
 
 def test_few_sets_are_not_compared() -> None:
@@ -133,7 +133,7 @@ def test_few_sets_are_not_compared() -> None:
     assert run.result.choice == Choice("network", "only 9 sets could be left out, so nothing was compared")
 
 
-def test_choose_off_takes_the_first_candidate() -> None:
+def test_choose_off_takes_the_first_alternative() -> None:
     run = fedul.train(study(), rounds=1, choose="off")
     assert run.result.choice is not None
     assert run.result.choice.chosen == "network"

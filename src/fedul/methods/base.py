@@ -18,13 +18,13 @@ ClientState = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Alternative:
     """Settings that `fedul.train` may choose for a method, without labels, on sets that it leaves out.
 
     Parameters
     ----------
     name : str
-        What distinguishes the candidate, in a few words.
+        What distinguishes the alternative, in a few words.
     options : mapping of str to object
         Settings of the method.
     training : mapping of str to object
@@ -114,7 +114,7 @@ class Method(ABC):
         """Whether sets of all clients are compared under one class mix, as if they were those of one client."""
         return False
 
-    def candidates(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Candidate]:
+    def alternatives(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Alternative]:
         """Return the settings among which `fedul.train` chooses, the default first; empty for no choice.
 
         Parameters

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from fedul._utils.settings import option
-from fedul.core import Rows, TaskSpec, UnlabeledSets, compute_dtype, gather_rows
+from fedul.core import RoundMetrics, Rows, TaskSpec, UnlabeledSets, compute_dtype, gather_rows
 from fedul.errors import InputError
-from fedul.methods.base import Candidate, ClientState
+from fedul.methods.base import Alternative, ClientState
 from fedul.methods.consistency import consistency_loss, draw_direction
 from fedul.methods.fedllp import FedLLP
 from fedul.methods.fedul_refined import FedULRefined
@@ -80,11 +80,17 @@ class FedULCombined(FedULRefined):
         if not (self.set_weight or self.proportion_weight or self.soft_weight):
             raise InputError("fedul-combined: one of set_weight, proportion_weight and soft_weight must be above 0.")
 
+    def startup_warnings(self, rounds: int) -> list[str]:
+        return []  # refinement is a bonus here
+
+    def final_warnings(self, history: Sequence[RoundMetrics]) -> list[str]:
+        return []
+
     @property
     def pools_sets(self) -> bool:
         return self.common_mix and bool(self.set_weight or self.proportion_weight)
 
-    def candidates(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Candidate]:
+    def alternatives(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Alternative]:
         # Local steps of Adam need losses that each client alone has at its best with the same classifier: under its own
         # class mix. Refinement makes the most of sets that differ in their class mix only.
         smooth = {
@@ -95,16 +101,16 @@ class FedULCombined(FedULRefined):
             "common_mix": False,
         }
         if len(shape) != 1:  # images that look alike have the same class
-            return [Candidate("consistent", smooth)]
+            return [Alternative("consistent", smooth)]
         penalty = 1 / (2 * WEIGHT_VARIANCE * (sets or TYPICAL_SETS))
         # Clients whose classes differ pull in different directions. Adam at a client makes steps of the same length
         # whatever the gradient is, so the mean of such steps is biased; that of gradient steps is not. With the penalty
         # later rounds do not overfit, so the last one is delivered.
         training = {"algorithm": "fedadam", "optimizer": "sgd", "learning_rate": 0.1, "rounds": 60, "select": "last"}
         return [
-            Candidate("network", training={"model": "small-mlp", "l2": penalty, **training}),
-            Candidate("linear", training={"model": "linear", "l2": penalty, **training}),
-            Candidate("consistent", smooth, {"model": "small-mlp", "l2": 0.1 * penalty}),
+            Alternative("network", training={"model": "small-mlp", "l2": penalty, **training}),
+            Alternative("linear", training={"model": "linear", "l2": penalty, **training}),
+            Alternative("consistent", smooth, {"model": "small-mlp", "l2": 0.1 * penalty}),
         ]
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:

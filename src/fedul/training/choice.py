@@ -1,9 +1,9 @@
 """Choice of settings without labels, on sets that are never trained on.
 
 Rows held out of a set that is trained on do not test a classifier: one that recognises a set by irrelevant features
-also recognises its held-out rows, and its predicted shares follow the class priors. So each candidate of the method
-(`Method.candidates`) is trained without some sets, and its mean prediction over each of these is compared with the
-class priors of the set. The candidate with the lowest divergence is chosen, if it is better than the first one by two
+also recognises its held-out rows, and its predicted shares follow the class priors. So each alternative of the method
+(`Method.alternatives`) is trained without some sets, and its mean prediction over each of these is compared with the
+class priors of the set. The alternative with the lowest divergence is chosen, if it is better than the first one by two
 standard errors over sets; else the first one is.
 """
 
@@ -23,7 +23,7 @@ from fedul._utils.settings import to_dict
 from fedul.classifier import Classifier
 from fedul.core import Federation, Index, Matrix, UnlabeledSets, gather_rows
 from fedul.errors import InputError
-from fedul.methods.base import Candidate, Method
+from fedul.methods.base import Alternative, Method
 from fedul.training.early_stopping import resolve_rounds
 from fedul.training.recipe import NOT_GIVEN, Recipe
 
@@ -32,9 +32,9 @@ FOLDS = 3
 FEWEST_AT_CLIENT = 3
 """A client with fewer sets leaves none out."""
 FEWEST = 12
-"""With fewer sets to leave out there is no choice: the first candidate is taken."""
+"""With fewer sets to leave out there is no choice: the first alternative is taken."""
 CLEARLY = 2.0
-"""Standard errors by which a candidate must be better than the first one."""
+"""Standard errors by which an alternative must be better than the first one."""
 SMALLEST_SHARE = 1e-4
 """Lower bound of a mean prediction in a logarithm."""
 BLOCK = 8192
@@ -42,17 +42,17 @@ BLOCK = 8192
 
 
 @dataclass(frozen=True)
-class CandidateScore(Document):
-    """Score of a candidate on sets that it was not trained on.
+class AlternativeScore(Document):
+    """Score of an alternative on sets that it was not trained on.
 
     Parameters
     ----------
     name : str
-        Name of the candidate.
+        Name of the alternative.
     divergence : float
         Mean over rows of the Kullback-Leibler divergence of a set's mean prediction from its class priors.
     excess, standard_error : float
-        Difference from the candidate with the lowest divergence, and its standard error over sets.
+        Difference from the alternative with the lowest divergence, and its standard error over sets.
     """
 
     name: str
@@ -68,19 +68,19 @@ class Choice(Document):
     Parameters
     ----------
     chosen : str
-        Name of the candidate.
+        Name of the alternative.
     reason : str
         Why, in one sentence.
     sets : int
         Sets that were left out, each once; 0 if nothing was compared.
-    candidates : tuple of CandidateScore
-        Scores of all candidates; empty if nothing was compared.
+    alternatives : tuple of AlternativeScore
+        Scores of all alternatives; empty if nothing was compared.
     """
 
     chosen: str
     reason: str
     sets: int = 0
-    candidates: tuple[CandidateScore, ...] = ()
+    alternatives: tuple[AlternativeScore, ...] = ()
 
 
 TrainFold = Callable[[Federation, Recipe, str], Classifier]
@@ -88,7 +88,7 @@ TrainFold = Callable[[Federation, Recipe, str], Classifier]
 
 
 def choose_settings(federation: Federation, recipe: Recipe, method: Method, train: TrainFold) -> Choice | None:
-    """Return the choice among the candidates of the method; None if it has none.
+    """Return the choice among the alternatives of the method; None if it has none.
 
     Parameters
     ----------
@@ -97,15 +97,15 @@ def choose_settings(federation: Federation, recipe: Recipe, method: Method, trai
     recipe : Recipe
         The settings that the user gives.
     method : Method
-        The method, whose candidates are compared.
+        The method, whose alternatives are compared.
     train : callable
-        Trains a candidate on a part of the federation.
+        Trains an alternative on a part of the federation.
     """
-    candidates = list_candidates(recipe, method, federation.input_shape, count_sets(federation))
-    if not candidates:
+    alternatives = list_alternatives(recipe, method, federation.input_shape, count_sets(federation))
+    if not alternatives:
         return None
-    first = candidates[0].name
-    if len(candidates) == 1 or recipe.config.choose == "off":
+    first = alternatives[0].name
+    if len(alternatives) == 1 or recipe.config.choose == "off":
         return Choice(first, "nothing was compared")
     folds = _assign_folds(federation.clients, recipe.config.seed)
     left_out = sum(int((of_client >= 0).sum()) for of_client in folds)
@@ -116,19 +116,19 @@ def choose_settings(federation: Federation, recipe: Recipe, method: Method, trai
     except InputError:  # the other sets do not have all classes
         return Choice(first, "without the sets left out a class would be missing, so nothing was compared")
     rows, losses = np.zeros(0), []
-    for number, candidate in enumerate(candidates, 1):
-        chosen = apply_candidate(recipe, candidate)
+    for number, alternative in enumerate(alternatives, 1):
+        chosen = apply_alternative(recipe, alternative)
         scores = []
         for fold, part in enumerate(parts):
-            classifier = train(part, chosen, f"choice {number} of {len(candidates)}, part {fold + 1} of {FOLDS}")
+            classifier = train(part, chosen, f"choice {number} of {len(alternatives)}, part {fold + 1} of {FOLDS}")
             scores.append(_score(federation, [of_client == fold for of_client in folds], classifier))
         rows, divergences = (np.concatenate(values) for values in zip(*scores, strict=True))
         losses.append(divergences)
-    return _decide(candidates, rows, np.stack(losses))
+    return _decide(alternatives, rows, np.stack(losses))
 
 
-def list_candidates(recipe: Recipe, method: Method, shape: tuple[int, ...], sets: int | None) -> list[Candidate]:
-    """Return the candidates that are left when the user's settings are applied, each once.
+def list_alternatives(recipe: Recipe, method: Method, shape: tuple[int, ...], sets: int | None) -> list[Alternative]:
+    """Return the alternatives that are left when the user's settings are applied, each once.
 
     Parameters
     ----------
@@ -141,18 +141,18 @@ def list_candidates(recipe: Recipe, method: Method, shape: tuple[int, ...], sets
     sets : int or None
         Number of sets of all clients; None where it is not known.
     """
-    every = method.candidates(shape, sets)
+    every = method.alternatives(shape, sets)
     if recipe.method is not None or recipe.config.method_option:
-        # The user's settings of the method stand; only settings of training are taken from the first candidate.
-        return [replace(candidate, options={}) for candidate in every[:1]]
-    different = {repr(_settings(recipe, candidate)): candidate for candidate in reversed(every)}
+        # The user's settings of the method stand; only settings of training are taken from the first alternative.
+        return [replace(alternative, options={}) for alternative in every[:1]]
+    different = {repr(_settings(recipe, alternative)): alternative for alternative in reversed(every)}
     return list(different.values())[::-1]
 
 
 def resolve_recipe(recipe: Recipe, method: Method, federation: Federation, choice: Choice | None) -> Recipe:
     """Return the recipe with a value for every setting: the user's, that of the choice, or the general default.
 
-    Without a choice the first candidate of the method is taken.
+    Without a choice the first alternative of the method is taken.
     """
     return resolve_settings(recipe, method, federation.input_shape, count_sets(federation), choice)
 
@@ -160,10 +160,10 @@ def resolve_recipe(recipe: Recipe, method: Method, federation: Federation, choic
 def resolve_settings(
     recipe: Recipe, method: Method, shape: tuple[int, ...], sets: int | None, choice: Choice | None = None
 ) -> Recipe:
-    """Resolve as `resolve_recipe` does, where the data is at sites; parameters are those of `list_candidates`."""
-    candidates = list_candidates(recipe, method, shape, sets)
-    for candidate in candidates[:1] if choice is None else [c for c in candidates if c.name == choice.chosen]:
-        recipe = apply_candidate(recipe, candidate)
+    """Resolve as `resolve_recipe` does, where the data is at sites; parameters are those of `list_alternatives`."""
+    alternatives = list_alternatives(recipe, method, shape, sets)
+    for alternative in alternatives[:1] if choice is None else [c for c in alternatives if c.name == choice.chosen]:
+        recipe = apply_alternative(recipe, alternative)
     return replace(recipe, config=resolve_rounds(recipe.config.resolved()))
 
 
@@ -172,19 +172,19 @@ def count_sets(federation: Federation) -> int:
     return sum(len(client.priors) for client in federation.clients)
 
 
-def apply_candidate(recipe: Recipe, candidate: Candidate) -> Recipe:
-    """Return the recipe with the settings of a candidate, where the user gives none."""
-    options, training = _settings(recipe, candidate)
+def apply_alternative(recipe: Recipe, alternative: Alternative) -> Recipe:
+    """Return the recipe with the settings of an alternative, where the user gives none."""
+    options, training = _settings(recipe, alternative)
     config = replace(recipe.config, choose="off", **training)
     if recipe.method is None:
         config = replace(config, method_option={**config.method_option, **options})
     return replace(recipe, config=config)
 
 
-def _settings(recipe: Recipe, candidate: Candidate) -> tuple[dict[str, Any], dict[str, Any]]:
+def _settings(recipe: Recipe, alternative: Alternative) -> tuple[dict[str, Any], dict[str, Any]]:
     given, passed = to_dict(recipe.config), {"model": recipe.model, "algorithm": recipe.algorithm}
-    open_ = {name for name in candidate.training if given[name] in NOT_GIVEN and passed.get(name) is None}
-    return dict(candidate.options), {name: value for name, value in candidate.training.items() if name in open_}
+    open_ = {name for name in alternative.training if given[name] in NOT_GIVEN and passed.get(name) is None}
+    return dict(alternative.options), {name: value for name, value in alternative.training.items() if name in open_}
 
 
 def _assign_folds(clients: Sequence[UnlabeledSets], seed: int) -> list[Index]:
@@ -224,8 +224,8 @@ def _score(federation: Federation, left_out: Sequence[Index], classifier: Classi
     return np.array(rows, dtype=np.float64), np.array(divergences)
 
 
-def _decide(candidates: Sequence[Candidate], rows: Matrix, losses: Matrix) -> Choice:
-    """Choose from the divergences (candidates, sets): the lowest, or the first where that is not clearly better."""
+def _decide(alternatives: Sequence[Alternative], rows: Matrix, losses: Matrix) -> Choice:
+    """Choose from the divergences (alternatives, sets): the lowest, or the first where that is not clearly better."""
     weight = rows / rows.sum()
     means = losses @ weight
     best = int(means.argmin())
@@ -233,12 +233,12 @@ def _decide(candidates: Sequence[Candidate], rows: Matrix, losses: Matrix) -> Ch
     spread = np.sqrt((weight**2 * (excess - (excess @ weight)[:, None]) ** 2).sum(axis=1))
     errors = spread * math.sqrt(len(rows) / (len(rows) - 1))
     scores = tuple(
-        CandidateScore(candidate.name, float(means[i]), float(means[i] - means[best]), float(errors[i]))
-        for i, candidate in enumerate(candidates)
+        AlternativeScore(alternative.name, float(means[i]), float(means[i] - means[best]), float(errors[i]))
+        for i, alternative in enumerate(alternatives)
     )
     sets = len(rows)
     if best and means[0] - means[best] > CLEARLY * errors[0]:
         reason = f"it predicts the class priors of {sets} sets best that were left out of training"
-        return Choice(candidates[best].name, reason, sets, scores)
+        return Choice(alternatives[best].name, reason, sets, scores)
     reason = f"on {sets} sets left out of training no other predicts the class priors clearly better"
-    return Choice(candidates[0].name, reason, sets, scores)
+    return Choice(alternatives[0].name, reason, sets, scores)

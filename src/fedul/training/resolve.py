@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fedul.classifier import Classifier
 from fedul.core import Federation, RoundMetrics, Study
@@ -36,9 +37,11 @@ def resolve_run(
         return recipe.as_stored(stored.training), folder.choice()
     method = recipe.make_method(study.truth)
 
-    def train_part(federation: Federation, candidate: Recipe, title: str) -> Classifier:
+    def train_part(federation: Federation, alternative: Recipe, title: str) -> Classifier:
         info, progress = RunInfo(0, title), _ProgressOnly(callback)
-        run = run_training(federation, candidate, out=None, resume=False, force=True, callback=progress, info=info)
+        if alternative.config.select == "held-out-error":  # parts have no labels
+            alternative = replace(alternative, config=replace(alternative.config, select="held-out-loss"))
+        run = run_training(federation, alternative, out=None, resume=False, force=True, callback=progress, info=info)
         return run.classifier
 
     choice = choose_settings(study.federation, recipe, method, train_part)
