@@ -39,7 +39,7 @@ FEDERATION = STUDY.federation
 
 
 def train(data: Federation | Study = FEDERATION, **settings: Any) -> Run:
-    return fedul.train(data, **{"rounds": 3, "batch_size": 16, "learning_rate": 0.02, **settings})
+    return fedul.train(data, **{"method": "fedul", "rounds": 3, "batch_size": 16, "learning_rate": 0.02, **settings})
 
 
 def final_weights(data: Federation | Study = FEDERATION, **settings: Any) -> dict[str, Tensor]:
@@ -470,7 +470,7 @@ def test_a_client_that_would_not_suffice_alone_is_a_warning_at_the_callers_line(
     weak = gaussian_study(sets=2, names=("north", "south", "east")).federation
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fedul.train(weak, rounds=1)
+        fedul.train(weak, method="fedul", rounds=1)
     assert [str(w.message).partition(" could")[0] for w in caught] == ["alone, north, south, east"]
     assert caught[0].filename == __file__
 
@@ -512,7 +512,7 @@ def test_digits_are_learned_without_a_label_about_as_well_as_with_all_and_better
 @pytest.mark.parametrize("recipe", ["boosted", "text"])
 def test_probabilities_are_calibrated_without_a_label(recipe: str, overlap: bool) -> None:
     study = fedul.load("digits", sets=10, prior_recipe=recipe, sets_overlap=overlap, seed=2)
-    assert fedul.train(study, rounds=20).result.calibration_error < 0.05
+    assert fedul.train(study, method="fedul", rounds=20).result.calibration_error < 0.05
 
 
 def test_an_evaluation_is_deleted_when_training_continues(tmp_path: Path) -> None:
