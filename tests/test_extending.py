@@ -128,7 +128,7 @@ def test_an_object_trains_as_the_method_that_it_equals(outside: ModuleType) -> N
         **SETTINGS,
     )
     assert run.weights_sha256 != fedul.train(three_clients(), method=outside.Smoothed(), **SETTINGS).weights_sha256
-    expected = fedul.train(three_clients(), **SETTINGS)
+    expected = fedul.train(three_clients(), method="fedul", **SETTINGS)
     assert [m.loss for m in run.history] == pytest.approx([m.loss for m in expected.history], rel=1e-4)
 
 
@@ -159,7 +159,9 @@ def stopped(outside: ModuleType, tmp_path: Path) -> Path:
 def test_a_run_with_an_object_does_not_resume_without_it(stopped: Path) -> None:
     with pytest.raises(fedul.InputError, match=r"holds a different run \(method.*custom:outside_of_fedul\.Smoothed"):
         fedul.train(three_clients(), out=stopped, resume=True, **SETTINGS)
-    with pytest.raises(fedul.InputError, match=r"holds a different run \(method is custom.* there, fedul here\)"):
+    with pytest.raises(
+        fedul.InputError, match=r"holds a different run \(method is custom.* there, fedul-combined here\)"
+    ):
         fedul.train(three_clients(), out=stopped, resume=True, **{**SETTINGS, "model": "mlp"})
     with pytest.raises(fedul.InputError, match=r"was passed as an object; pass it again from Python \(method=\.\.\.\)"):
         fedul.train(

@@ -215,7 +215,7 @@ def test_rows_of_a_mixed_data_frame_are_needed_again_to_predict() -> None:
 @pytest.mark.usefixtures("routed")
 def test_a_grid_search_takes_a_mixed_data_frame() -> None:
     frame, sets, truth = mixed_rows()
-    search = GridSearchCV(FedULClassifier(rounds=3), {"learning_rate": [1e-7, 1e-2]}, cv=SHUFFLED)
+    search = GridSearchCV(FedULClassifier(method="fedul", rounds=3), {"learning_rate": [1e-7, 1e-2]}, cv=SHUFFLED)
     search.fit(frame, sets=sets, priors=PRIORS)
     assert search.best_params_ == {"learning_rate": 1e-2}
     assert search.best_estimator_.score(frame, truth) > 0.9
@@ -354,7 +354,7 @@ def test_a_class_that_is_thought_impossible_costs_much_but_not_everything() -> N
 @pytest.mark.usefixtures("routed")
 def test_a_grid_search_chooses_without_labels() -> None:
     x, sets, truth = rows()
-    search = GridSearchCV(FedULClassifier(rounds=3), {"learning_rate": [1e-7, 1e-2]}, cv=SHUFFLED)
+    search = GridSearchCV(FedULClassifier(method="fedul", rounds=3), {"learning_rate": [1e-7, 1e-2]}, cv=SHUFFLED)
     search.fit(x, sets=sets, priors=PRIORS, clients=["north"] * len(x))
     assert search.best_params_ == {"learning_rate": 1e-2}
     assert search.best_estimator_.score(x, truth) > 0.9
@@ -363,7 +363,7 @@ def test_a_grid_search_chooses_without_labels() -> None:
 @pytest.mark.usefixtures("routed")
 def test_a_grid_search_over_a_pipeline_takes_the_scorer() -> None:
     x, sets, truth = rows()
-    pipeline = make_pipeline(StandardScaler(), FedULClassifier(rounds=3, standardize=False))
+    pipeline = make_pipeline(StandardScaler(), FedULClassifier(method="fedul", rounds=3, standardize=False))
     grid = {"fedulclassifier__learning_rate": [1e-7, 1e-2]}
     search = GridSearchCV(pipeline, grid, cv=SHUFFLED, scoring=set_likelihood_score)
     search.fit(x, sets=sets, priors=PRIORS)

@@ -42,11 +42,11 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     model : str, nn.Module or callable, default="auto"
         Network: a name, a module, or a factory ``(shape, classes) -> nn.Module``.
-    method : str or Method, default="fedul"
+    method : str or Method, default="fedul-combined"
         What a client minimises: a name or an object.
     method_option : mapping
         Settings of a method that is given by name.
-    algorithm : str or Algorithm, default="fedavg"
+    algorithm : str or Algorithm, optional
         How client updates become the next global model: a name or an object.
     algorithm_option : mapping
         Settings of an algorithm that is given by name.
