@@ -181,13 +181,15 @@ def test_bounded_losses_stay_in_their_bounds(loss: str, low: float, high: float,
 @every_loss
 def test_the_loss_option_sets_the_score_of_a_method(loss: str) -> None:
     assert make_method("fedul", {}, loss=loss) == FedUL(loss)
-    assert getattr(make_method("fedul-refined", {}, loss=loss), "score", None) == loss
+    for name in ("fedul-refined", "fedul-combined"):
+        assert getattr(make_method(name, {}, loss=loss), "score", None) == loss
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("fedul", "fedul-refined")])
+@pytest.mark.parametrize("method", [name for name in METHODS if not name.startswith("fedul")])
 def test_a_method_with_a_fixed_loss_refuses_another(method: str) -> None:
     with pytest.raises(
-        InputError, match=f"^loss: 'brier' is a loss of fedul and fedul-refined; method {method} has its own"
+        InputError,
+        match=f"^loss: 'brier' is a loss of fedul, -refined and -combined; method {method} has its own",
     ):
         make_method(method, {}, loss="brier")
 

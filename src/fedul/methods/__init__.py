@@ -58,7 +58,7 @@ def make_method(
     """
     if loss is not None:
         if "score" not in {f.name for f in fields(METHODS.load(name))}:  # type: ignore[arg-type]
-            raise InputError(f"loss: '{loss}' is a loss of fedul and fedul-refined; method {name} has its own.")
+            raise InputError(f"loss: '{loss}' is a loss of fedul, -refined and -combined; method {name} has its own.")
         if options.get("score", loss) != loss:
             raise InputError(f"loss: '{loss}', but the method's score is '{options['score']}'; give one of them.")
         options = {**options, "score": loss}

@@ -157,7 +157,7 @@ def test_a_round_is_not_selected_because_a_site_with_high_losses_did_not_evaluat
     figures = [line.held_out_loss for line in found.history]
     assert figures.index(min(figures)) == 1
     assert [bool(line.evaluated_by) for line in found.history] == [False, True, False, False, False]
-    everyone = fedul.train(fedul.load("digits", clients=3), rounds=5)
+    everyone = fedul.train(fedul.load("digits", clients=3), method="fedul", rounds=5)
     assert found.selected_round == everyone.selected_round == 5
 
 
@@ -303,7 +303,7 @@ def test_tables_at_sites_are_standardised_by_the_moments_of_all(tmp_path: Path) 
     priors = tmp_path / "all-priors.csv"
     priors.write_text(PRIORS)
     study = fedul.load(str(table), priors=str(priors), client_column="site")
-    expected = fedul.train(study, rounds=1)
+    expected = fedul.train(study, method="fedul", rounds=1)
     here, there = weights(found), weights(expected)
     assert float((here - there).norm() / there.norm()) < 1e-5
 
@@ -415,7 +415,7 @@ def test_the_run_folder_has_no_prior_and_no_path_of_a_site(tmp_path: Path) -> No
         ({"algorithm": "fedprox", "algorithm-option": "nu=0.1"}, "unknown option of algorithm fedprox 'nu'"),
         ({"method": "nonsense"}, "unknown method 'nonsense'"),
         ({"method-option": "trust=2"}, "unknown option of method fedul 'trust'"),
-        ({"method": "fedllp", "loss": "brier"}, "is a loss of fedul and fedul-refined"),
+        ({"method": "fedllp", "loss": "brier"}, "is a loss of fedul, -refined and -combined"),
         ({"model": "mlpp"}, "unknown model 'mlpp': did you mean 'mlp'"),
         ({"test-prior": "ill=0.5"}, "test-prior: no share for class 'well'"),
         ({"test-prior": "ill=1,well=0"}, "test-prior: class 'well' has share 0"),

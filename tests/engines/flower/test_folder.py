@@ -48,7 +48,7 @@ def test_flower_accepts_the_folder_as_an_app(tmp_path: Path, project: dict[str, 
 def test_the_folder_has_all_settings_with_the_given_values(project: dict[str, Any]) -> None:
     config, training = read_settings(project["tool"]["flwr"]["app"]["config"])
     assert (config.classes, config.out, config.sites, config.round_seconds) == (("flu", "cold"), "/srv/run", 2, 9.0)
-    assert (training.rounds, training.algorithm, training.loss) == (7, "fedavg", None)
+    assert (training.rounds, training.algorithm_name, training.loss) == (7, "fedavg", None)
 
 
 def test_the_readme_states_the_settings_of_the_folder(tmp_path: Path, project: dict[str, Any]) -> None:

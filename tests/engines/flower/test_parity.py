@@ -21,7 +21,14 @@ COMPARED = ("round", "loss", "clients", "held_out_loss", "temperature")
 
 
 def settings(folder: Path, sites: int, **changed: Any) -> dict[str, Any]:
-    given = {"out": str(folder / "run"), "classes": CLASSES, "sites": sites, "rounds": 3, "round-seconds": 1.0}
+    given = {
+        "out": str(folder / "run"),
+        "classes": CLASSES,
+        "sites": sites,
+        "method": "fedul",
+        "rounds": 3,
+        "round-seconds": 1.0,
+    }
     return {**given, **changed}
 
 
@@ -45,7 +52,7 @@ def test_sites_end_with_the_weights_and_metrics_of_a_run_in_process(tmp_path: Pa
     changed = {"algorithm": algorithm, "algorithm-option": [f"{name}={value}" for name, value in options.items()]}
     found = run_coordinator(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, **changed))
     study = fedul.load("digits", clients=3)
-    assert_same(found, fedul.train(study, rounds=3, algorithm=algorithm, algorithm_option=options))
+    assert_same(found, fedul.train(study, method="fedul", rounds=3, algorithm=algorithm, algorithm_option=options))
 
 
 def test_batch_norm_stays_at_its_site_as_it_does_in_process(tmp_path: Path) -> None:
@@ -81,7 +88,7 @@ def test_a_run_whose_coordinator_was_lost_resumes_to_the_same_result(tmp_path: P
         run_coordinator(Losing(sites), settings(tmp_path, 3, algorithm="scaffold"))
     assert len(RunFolder(tmp_path / "run").history()) == 1  # round two was not evaluated yet
     found = run_coordinator(Wire(sites), settings(tmp_path, 3, algorithm="scaffold", resume=True))
-    assert_same(found, fedul.train(fedul.load("digits", clients=3), rounds=3, algorithm="scaffold"))
+    assert_same(found, fedul.train(fedul.load("digits", clients=3), method="fedul", rounds=3, algorithm="scaffold"))
 
 
 def test_a_round_is_evaluated_by_the_sites_that_train_the_next(tmp_path: Path) -> None:
