@@ -55,7 +55,7 @@ def test_a_wrong_call_is_refused(fedul: Fedul, tmp_path: Path, line: str, compla
         ("--held-out 1.5", "held-out: must be at most 0.9"),
         ("--held-out nan", "held-out: expected a number"),
         ("--seed -1", "seed: must be at least 0"),
-        ("--rounds 0", "rounds: must be at least 1"),
+        ("--rounds -1", "rounds: must be at least 0"),
         ("--rounds nan", "--rounds"),
         ("--rounds abc", "--rounds"),
         ("--epochs 1.5", "--epochs"),

@@ -197,7 +197,7 @@ def test_a_killed_comparison_resumes_without_repeating_finished_runs(
         ("", "already holds this comparison; add --resume"),
         ("--clients 4 --resume", "holds a different comparison (clients is 3 there, 4 here)"),
         ("--seed 1 --resume", "holds a different comparison (seed is 0 there, 1 here)"),
-        ("--learning-rate 0.5 --resume", "holds a different comparison (learning-rate is 0.003 there, 0.5 here)"),
+        ("--learning-rate 0.5 --resume", "holds a different comparison (learning-rate is not given there, 0.5 here)"),
         ("--averaging 0 --resume", "holds a different comparison (averaging is 0.5 there, 0.0 here)"),
         ("--rounds 1 --resume", "already has 2 rounds"),
     ],

@@ -108,6 +108,8 @@ def test_every_option_has_the_same_effect_in_a_toml_file_as_on_the_command_line(
         "batch-size": 64,
         "optimizer": "sgd",
         "learning-rate": 0.02,
+        "l2": 0.001,
+        "choose": "off",
         "momentum": 0.5,
         "l1": 1e-5,
         "averaging": 0.3,

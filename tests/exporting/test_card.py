@@ -99,7 +99,7 @@ def test_a_card_says_what_was_trained_and_on_how_much(run: RunFolder) -> None:
     card = card_of(run)
     assert card["model"]["classes"] == ["flu", "cold"]
     assert card["model"]["settings"]["method"] == "fedul-combined"
-    assert card["model"]["settings"]["algorithm"] == "fedavg"
+    assert card["model"]["settings"]["algorithm"] == "fedadam"
     assert (card["model"]["rounds"], card["model"]["labels_used"]) == (2, 0)
     assert card["model"]["software"]["fedul"] == fedul.__version__
     counts = {name: card["training_data"][name] for name in ("clients", "sets", "rows", "held_out_rows")}

@@ -209,6 +209,7 @@ def _without(federation: Federation, left_out: Sequence[Index]) -> Federation:
 
 def _score(federation: Federation, left_out: Sequence[Index], classifier: Classifier) -> tuple[Matrix, Matrix]:
     """Return the rows of each set that is left out, and the divergence of its mean prediction from its priors."""
+    classifier = classifier.without_adjustments()  # the rows of a federation are adjusted already
     mix = federation.spec.class_mix
     assert mix is not None  # a federation knows the class mix of its rows
     rows, divergences = [], []

@@ -125,6 +125,7 @@ def settings_difference(stored: Mapping[str, Any], new: Mapping[str, Any]) -> st
     for key in sorted(set(stored) | set(new)):
         there, here = (settings.get(key, DEFAULTS.get(key)) for settings in (stored, new))
         if key not in RESUMABLE_CHANGES and there != here:
+            there, here = ("not given" if value is None else value for value in (there, here))
             return f"{key.replace('_', '-')} is {there} there, {here} here"
     return ""
 

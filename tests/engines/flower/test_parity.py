@@ -56,14 +56,15 @@ def test_sites_end_with_the_weights_and_metrics_of_a_run_in_process(tmp_path: Pa
 
 
 def test_batch_norm_stays_at_its_site_as_it_does_in_process(tmp_path: Path) -> None:
-    training = {"algorithm": "fedbn", "model": "paper-cnn", "rounds": 2, "epochs": 1}
+    training = {"method": "fedul", "algorithm": "fedbn", "model": "paper-cnn", "rounds": 2, "epochs": 1}
     found = run_coordinator(Wire(digits_sites(tmp_path, 2, rows=300)), settings(tmp_path, 2, **training))
     study = fedul.load("digits", clients=2, rows=300)
     assert_same(found, fedul.train(study, **training, engine_mode="loop", workers=1))
 
 
 @pytest.mark.parametrize(
-    ("method", "options"), [("fedul-refined", {"earliest": 1, "latest": 2}), ("fedllp", {}), ("fedpl", {})]
+    ("method", "options"),
+    [("fedul-refined", {"earliest": 1, "latest": 2}), ("fedul-combined", {}), ("fedllp", {}), ("fedpl", {})],
 )
 def test_every_method_runs_at_sites(tmp_path: Path, method: str, options: dict[str, Any]) -> None:
     changed = {"method-option": [f"{name}={value}" for name, value in options.items()]} if options else {}
