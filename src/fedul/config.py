@@ -276,7 +276,7 @@ class CompareConfig:
     """Options of `fedul compare`."""
 
     methods: str = option(
-        "fedul, fedul-refined, fedpl, fedllp, fedllp-vat, supervised, supervised:labels=0.1",
+        "fedul-combined, fedul, fedul-refined, fedpl, fedllp, fedllp-vat, supervised, supervised:labels=0.1",
         "Methods, separated by commas; settings follow a colon (supervised:labels=0.1).",
     )
     algorithms: str = option("fedavg", "Algorithms, separated by commas (fedavg,fedprox:mu=0.1).")
@@ -285,7 +285,7 @@ class CompareConfig:
     out: str | None = option(None, "Folder of the comparison (default: a new one under runs/).")
     resume: bool = option(False, "Continue the comparison in --out; seeds, methods or rounds may be added.")
     csv: str | None = option(None, "CSV file to write, one line per run (default: runs.csv in the folder).")
-    plot: str | None = option(None, "Plot of error by round, .svg or .png (default: error-by-round.svg in the folder).")
+    plot: str | None = option(None, "Plot to write, .svg or .png (default: in the folder of the comparison).")
     force: bool = force_option()
     json: bool = json_option()
 

@@ -208,7 +208,7 @@ def test_an_out_with_other_files_in_it_is_refused(fedul: Fedul, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ("--rounds 3", "add --resume"),
+        ("--method fedul --rounds 3", "add --resume"),
         ("--rounds 3 --seed 1", "holds a different run"),
         ("--resume --learning-rate 0.1", "learning-rate is 0.003 there, 0.1 here"),
         ("--resume --sets 20", "holds a different run"),

@@ -18,9 +18,9 @@ from fedul.methods.fedul_combined import FedULCombined
 from fedul.training.choice import (
     FOLDS,
     Choice,
-    _assign_folds,
     _decide,
     apply_alternative,
+    assign_folds,
     choose_settings,
     list_alternatives,
 )
@@ -75,7 +75,7 @@ def test_the_alternative_that_predicts_the_priors_of_sets_left_out_is_chosen() -
 def test_every_set_is_left_out_once_and_clients_with_few_sets_leave_none_out() -> None:
     small = UnlabeledSets.from_arrays("small", torch.rand(8, 2), [0, 1] * 4, [[0.5, 0.5, 0], [0.1, 0.2, 0.7]])
     large = gaussian_study(["large"], rows=5, sets=7).federation.clients[0]
-    folds = _assign_folds([small, large], seed=0)
+    folds = assign_folds([small, large], seed=0)
     assert (folds[0] == -1).all()
     assert set(folds[1].tolist()) == set(range(FOLDS))
     assert (folds[1] >= 0).all()
@@ -85,7 +85,7 @@ def test_labelled_sets_are_never_left_out() -> None:
     client = gaussian_study(["a"], rows=5, sets=6).federation.clients[0]
     priors = client.priors.copy()
     priors[2] = [0, 1, 0]
-    (fold,) = _assign_folds([replace(client, priors=priors, labelled_sets=[2])], seed=0)
+    (fold,) = assign_folds([replace(client, priors=priors, labelled_sets=[2])], seed=0)
     assert fold[2] == -1
     assert (np.delete(fold, 2) >= 0).all()
 

@@ -45,6 +45,7 @@ for command, *lines in (
         compare.compare,
         "compare --data digits --methods fedul,fedllp --seeds 3 --jobs 2",
         "compare --algorithms fedavg,scaffold --methods fedul --out COMPARISON",
+        "compare --data patients.csv --priors prevalence.csv --set-column month --truth-column diagnosis",
     ),
     (run_commands.evaluate, "evaluate RUN", "evaluate RUN --truth-column diagnosis --json"),
     (

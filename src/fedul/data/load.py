@@ -91,7 +91,7 @@ def load_study(config: AnyDataConfig, tables: Mapping[str, Table] | None = None)
         from fedul.data.partition import partition
 
         study = partition(read_source(config.data, config.data_dir), config, tables.get("priors"))
-    return replace(study, origin=_with_absolute_paths(config))
+    return replace(study, origin=with_absolute_paths(config))
 
 
 def resolve_data_config(options: Mapping[str, Any]) -> AnyDataConfig:
@@ -114,7 +114,7 @@ def _names_files(data: str) -> bool:
     return data == IN_MEMORY or looks_like_path or os.path.exists(os.path.expanduser(data))
 
 
-def _with_absolute_paths(config: AnyDataConfig) -> dict[str, Any]:
+def with_absolute_paths(config: AnyDataConfig) -> dict[str, Any]:
     """Return the options with absolute paths, so that they hold in any working directory."""
     options = to_dict(config)
     paths = {"priors", "data_dir"} | ({"data"} if isinstance(config, FileDataConfig) else set())

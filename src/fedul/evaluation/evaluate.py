@@ -42,6 +42,7 @@ from fedul.training import (
     settings_difference,
 )
 from fedul.training.run_files import CHECK, EVALUATION, FOLDS
+from fedul.training.truth_metrics import error_at_prior
 
 
 def evaluate(
@@ -217,11 +218,10 @@ def _true_accuracy(predictions: OutOfFoldPredictions, study: Study, result: RunR
     labels = study.true_labels
     if labels is None:
         return None
-    right, rows = np.zeros(len(predictions.classes)), np.zeros(len(predictions.classes))
-    for client in predictions.clients:
-        true: Labels = np.concatenate(labels[client.name])[: len(client.sets)]  # training rows come first
-        np.add.at(rows, true, 1)
-        np.add.at(right, true, client.probabilities.argmax(axis=1) == true)
-    if not rows.all():
+    true: Labels = np.concatenate(
+        [np.concatenate(labels[c.name])[: len(c.sets)] for c in predictions.clients]  # training rows come first
+    )
+    if len(np.unique(true)) < len(predictions.classes):
         return None
-    return float(predictions.test_prior @ (right / rows))
+    predicted = np.concatenate([client.probabilities.argmax(axis=1) for client in predictions.clients])
+    return 1 - error_at_prior(predicted, true, predictions.test_prior)

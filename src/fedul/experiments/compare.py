@@ -6,36 +6,37 @@ Finished runs are not repeated, so a comparison that was interrupted can be resu
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from fedul._utils.documents import Document
-from fedul._utils.files import require_unused, write_json
 from fedul._utils.hardware import available_cores
-from fedul._utils.settings import build_configs, to_dict
-from fedul.config import BenchmarkDataConfig, CompareConfig, TrainConfig
+from fedul._utils.settings import build_config, refuse_unknown, to_dict, with_underscores
+from fedul.config import BenchmarkDataConfig, CompareConfig, FileDataConfig, TrainConfig
+from fedul.data.load import AnyDataConfig, resolve_data_config, with_absolute_paths
 from fedul.errors import InputError, wrong_type
+from fedul.experiments.comparison_record import RECORD, ComparisonRecord, open_folder, stored_options
 from fedul.experiments.comparison_result import ComparisonResult, VariantResult
 from fedul.experiments.grid import check_measured, collect_results, mark_best, run_grid
 from fedul.experiments.job_pool import RunJob, StudyCache
-from fedul.experiments.variants import CHOSEN_BY_VARIANTS, Variant, parse_variants
-from fedul.training import Callback, CallbackList, Recipe, RunFolder, read_versioned, settings_difference, validate_run
+from fedul.experiments.measures import TEST_ERROR, check_measurable, collect_measured, measure_of, with_parts
+from fedul.experiments.variants import CHOSEN_BY_VARIANTS, Variant, needs_truth, parse_variants, without_truth
+from fedul.training import Callback, CallbackList, Recipe, RunFolder, validate_run
 from fedul.training.early_stopping import fix_rounds
 
-FORMAT = "fedul-comparison"
-VERSION = 2
-RECORD = "comparison.json"
 RUNS = "runs"
 TABLE = "runs.csv"
-PLOT = "error-by-round.svg"
+CURVES = "error-by-round.svg"
+PLOT = "comparison.svg"
+"""Plot of a comparison on a user's own data, where errors by round are not known."""
 
 
 def compare(
-    data: str | BenchmarkDataConfig | None = None,
+    data: str | os.PathLike[str] | AnyDataConfig | None = None,
     *,
     methods: str | Sequence[str] | None = None,
     algorithms: str | Sequence[str] | None = None,
@@ -50,10 +51,14 @@ def compare(
 
     Parameters
     ----------
-    data : str or BenchmarkDataConfig, default="digits"
-        A benchmark data set, by name or with all its settings.
+    data : str, Path, BenchmarkDataConfig or FileDataConfig, default="digits"
+        A benchmark data set, by name or with all its settings, or your own table, images or arrays as for `fedul.load`.
+        Own data is compared by the error on held-out rows if `truth_column` names their classes. Else each run is
+        trained three times without a third of the sets, and is measured by the divergence of its mean prediction over
+        each set left out from the class priors of the set.
     methods : str or sequence of str, optional
-        Names, with options after a colon: "fedul,supervised:labels=0.1". Default: all methods.
+        Names, with options after a colon: "fedul,supervised:labels=0.1". Default: those of `CompareConfig`, for own data
+        without those that need labels.
     algorithms : str or sequence of str, optional
         Names, as for methods. Default: "fedavg".
     seeds : int, default=3
@@ -69,12 +74,12 @@ def compare(
         Called for every run.
     **settings
         Other fields of `CompareConfig` (csv, plot, force), of `BenchmarkDataConfig` (clients, sets, split, seed, ...)
-        and of `TrainConfig` (rounds, model, learning_rate, ...).
+        or `FileDataConfig` (priors, client_column, ...), and of `TrainConfig` (rounds, model, learning_rate, ...).
 
     Returns
     -------
     ComparisonResult
-        Mean error, deviation and p-value of every variant.
+        Mean of what was measured, deviation and p-value of every variant.
 
     Raises
     ------
@@ -88,8 +93,13 @@ def compare(
     >>> [each["method"] for each in result.to_dict()["results"]]
     ['fedul', 'fedllp']
     """
-    options = to_dict(data) if isinstance(data, BenchmarkDataConfig) else {} if data is None else {"data": data}
-    options |= {**settings, "resume": resume}
+    options = to_dict(data) if isinstance(data, AnyDataConfig) else {} if data is None else {"data": data}
+    options |= {**with_underscores(settings), "resume": resume}
+    for name in ("data", "priors"):
+        if isinstance(options.get(name), os.PathLike):
+            options[name] = os.fspath(options[name])
+        elif not isinstance(options.get(name), str | None):
+            raise wrong_type(name, "a name or a path (write a DataFrame to a file)", options[name])
     for name, names in (("methods", methods), ("algorithms", algorithms)):
         if names is not None:
             each = [names] if isinstance(names, str) else names
@@ -99,29 +109,60 @@ def compare(
     options |= {name: value for name, value in (("seeds", seeds), ("jobs", jobs)) if value is not None}
     if out is not None:
         options["out"] = str(out)
-        if resume and (stored := _read_record(Path(out))) is not None:
-            options = {**stored.options, **options}
+        if resume:
+            options = {**stored_options(Path(out), options.get("data")), **options}
     if chosen := [name for name in CHOSEN_BY_VARIANTS if name in options]:
         raise InputError(f"{chosen[0].replace('_', '-')}: is what a comparison varies; use methods and algorithms.")
-    config, data_config, training = build_configs(options, CompareConfig, BenchmarkDataConfig, TrainConfig)
+    config, data_config, training = _configs(options)
     return _run_comparison(config, data_config, fix_rounds(training), CallbackList(callbacks))
 
 
+def _configs(options: Mapping[str, Any]) -> tuple[CompareConfig, AnyDataConfig, TrainConfig]:
+    """Return the configurations that options are for. Own data has absolute paths, and by default no truth methods."""
+    data_kinds = (FileDataConfig, BenchmarkDataConfig)
+    refuse_unknown("option", options, CompareConfig, *data_kinds, TrainConfig)
+
+    def select(*kinds: type[Any]) -> dict[str, Any]:
+        names = {f.name for kind in kinds for f in fields(kind)}
+        return {name: value for name, value in options.items() if name in names}
+
+    config, training = (
+        build_config(CompareConfig, select(CompareConfig)),
+        build_config(TrainConfig, select(TrainConfig)),
+    )
+    data = resolve_data_config(select(*data_kinds))
+    if isinstance(data, FileDataConfig):
+        data = resolve_data_config(with_absolute_paths(data))
+        if "methods" not in options:
+            config = replace(config, methods=without_truth(config.methods))
+    return config, data, training
+
+
 def _run_comparison(
-    config: CompareConfig, data: BenchmarkDataConfig, training: TrainConfig, callback: Callback
+    config: CompareConfig, data: AnyDataConfig, training: TrainConfig, callback: Callback
 ) -> ComparisonResult:
-    variants, studies = parse_variants(config.methods, config.algorithms), StudyCache()
-    csv_file, plot_file = _output_files(config)
+    variants, studies, measure = parse_variants(config.methods, config.algorithms), StudyCache(), measure_of(data)
+    csv_file, plot_file = _output_files(config, CURVES if measure is TEST_ERROR else PLOT)
+    if measure is not TEST_ERROR and (labelled := [variant for variant in variants if needs_truth(variant.method)]):
+        raise InputError(
+            f"methods: '{labelled[0].method}' trains on true labels, which only benchmark data sets have; leave it out."
+        )
+    study, seeds = studies.of(data), range(data.seed, data.seed + config.seeds)
     for variant in variants:  # everything that can be wrong with any of them, before the first is run
-        validate_run(studies.of(data), Recipe(variant.train_config(training)), force=config.force)
+        validate_run(study, Recipe(variant.train_config(training)), force=config.force)
+    messages = check_measurable(study, measure, seeds)
+    fingerprint = "" if measure is TEST_ERROR else study.federation.fingerprint()
+    del study  # another seed's may not fit into memory beside it
     with ExitStack() as stack:
         if config.out is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedul-compare-")))
         else:
             folder = Path(config.out)
-            _open_folder(folder, _Record.of(config, data, training), resume=config.resume)
+            open_folder(folder, ComparisonRecord.of(config, data, training, fingerprint), resume=config.resume)
+        for message in messages:
+            callback.on_warning(message)
         cells = [
-            [_job(folder, variant, seed, config, data, training) for seed in range(data.seed, data.seed + config.seeds)]
+            [job for seed in seeds for job in with_parts(_job(folder, variant, seed, config, data, training))]
             for variant in variants
         ]
         parallel = config.jobs or available_cores()
@@ -130,7 +171,12 @@ def _run_comparison(
             pass
         results = [_collect(variant, jobs) for variant, jobs in zip(variants, cells, strict=True)]
     comparison = ComparisonResult(
-        mark_best(results), data, training, None if config.out is None else folder, csv_file, plot_file
+        mark_best(results, labels_of_all=measure is not TEST_ERROR),
+        data,
+        training,
+        None if config.out is None else folder,
+        csv_file,
+        plot_file,
     )
     if csv_file is not None:
         comparison.to_csv(csv_file)
@@ -140,7 +186,7 @@ def _run_comparison(
 
 
 def _job(
-    folder: Path, variant: Variant, seed: int, config: CompareConfig, data: BenchmarkDataConfig, training: TrainConfig
+    folder: Path, variant: Variant, seed: int, config: CompareConfig, data: AnyDataConfig, training: TrainConfig
 ) -> RunJob:
     return RunJob(
         variant.title if config.seeds == 1 else f"{variant.title}, seed {seed}",
@@ -152,17 +198,20 @@ def _job(
 
 
 def _collect(variant: Variant, jobs: Sequence[RunJob]) -> VariantResult:
-    folders = [job.folder for job in jobs]
+    measure, folders = measure_of(jobs[0].data), [job.folder for job in jobs]
+    if measure is not TEST_ERROR:
+        return VariantResult(**vars(collect_measured(jobs)), variant=variant, measure=measure)
     collected = collect_results(folders, lambda _, result: (check_measured(result.test_error),))
     curves = tuple(tuple(metrics.test_error for metrics in folder.history()) for folder in folders)
     return VariantResult(**vars(collected), variant=variant, curves=curves)
 
 
-def _output_files(config: CompareConfig) -> tuple[Path | None, Path | None]:
+def _output_files(config: CompareConfig, plot_name: str) -> tuple[Path | None, Path | None]:
     """Return where the table and the plot go; refuse files of the comparison itself and folders that do not exist."""
     folder = None if config.out is None else Path(config.out)
     table, plot = (
-        Path(given) if given else folder and folder / name for given, name in ((config.csv, TABLE), (config.plot, PLOT))
+        Path(given) if given else folder and folder / name
+        for given, name in ((config.csv, TABLE), (config.plot, plot_name))
     )
     for name, file in (("csv", table), ("plot", plot)):
         if file is None:
@@ -177,55 +226,3 @@ def _output_files(config: CompareConfig) -> tuple[Path | None, Path | None]:
     if table is not None and plot is not None and table.resolve() == plot.resolve():
         raise InputError(f"csv and plot: both are '{table}'; name two files.")
     return table, plot
-
-
-@dataclass(frozen=True)
-class _Record(Document):
-    """What a comparison compares: the document `comparison.json`."""
-
-    data: BenchmarkDataConfig
-    training: TrainConfig
-    methods: str
-    algorithms: str
-    seeds: int
-
-    @classmethod
-    def of(cls, config: CompareConfig, data: BenchmarkDataConfig, training: TrainConfig) -> _Record:
-        return cls(replace(data, data_dir=None), training, config.methods, config.algorithms, config.seeds)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings that all variants share."""
-        training = {key: value for key, value in to_dict(self.training).items() if key not in CHOSEN_BY_VARIANTS}
-        return {**to_dict(self.data), **training}
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of `compare` that give this comparison."""
-        return {**self.settings, "methods": self.methods, "algorithms": self.algorithms, "seeds": self.seeds}
-
-
-def _read_record(folder: Path) -> _Record | None:
-    """Return what the comparison in a folder compares; None if there is none yet."""
-    file, kind = folder / RECORD, ("comparison", "compare again")
-    if not file.exists():
-        return None
-    return read_versioned(_Record, file, FORMAT, VERSION, kind, "choose another --out")
-
-
-def _open_folder(folder: Path, record: _Record, *, resume: bool) -> None:
-    """Write the record into the folder; a folder that holds something else is refused and not changed."""
-    stored = _read_record(folder)
-    if stored is None:
-        require_unused(folder, "--out", "exists already and is not a comparison of fedul")
-    elif difference := settings_difference(stored.settings, record.settings):
-        raise InputError(f"{folder}: holds a different comparison ({difference}); choose another --out.")
-    elif record.training.rounds < stored.training.rounds:
-        raise InputError(
-            f"{folder}: already has {stored.training.rounds} rounds; ask for at least as many with --rounds."
-        )
-    elif not resume:
-        raise InputError(
-            f"{folder}: already holds this comparison; add --resume to continue it, or choose another --out."
-        )
-    write_json(folder / RECORD, {"format": FORMAT, "version": VERSION, **record.to_dict()})

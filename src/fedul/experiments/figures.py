@@ -44,6 +44,19 @@ def draw_errors(results: Sequence[VariantResult], path: Path, title: str) -> Non
         axes.grid(alpha=0.3, which="both")
 
 
+def draw_measures(results: Sequence[VariantResult], path: Path, title: str) -> None:
+    """Draw what was measured of each variant: a point per seed, and the mean as a line; the best on top."""
+    ordered = sorted(results, key=lambda result: -result.mean)
+    with _axes(path, (7, 1.5 + 0.4 * len(ordered))) as axes:
+        for place, result in enumerate(ordered):
+            scale = result.measure.scale
+            axes.plot([scale * value for value in result.by_seed], [place] * len(result.by_seed), "o", color="C0")
+            axes.plot([scale * result.mean], [place], "|", color="black", markersize=16)
+        axes.set_yticks(range(len(ordered)), [result.variant.title for result in ordered])
+        axes.set(xlabel=results[0].measure.heading, title=title)
+        axes.grid(alpha=0.3)
+
+
 def draw_experiment(experiment: Experiment, results: Sequence[CellResult], path: Path) -> None:
     """Draw a reproduced figure: ours with error bars over seeds, and the published points beside them."""
     x = experiment.x or experiment.rows[-1]

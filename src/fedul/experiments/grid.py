@@ -146,16 +146,26 @@ def check_measured(value: float | None) -> float:
     return float(value)
 
 
-def mark_best(results: Sequence[R]) -> list[R]:
-    """Return the results with the best one without labels marked, and all that are not significantly worse."""
-    best = min((result for result in results if not result.labels_used), key=lambda result: result.mean, default=None)
+def mark_best(results: Sequence[R], *, labels_of_all: bool = False) -> list[R]:
+    """Return the results with the best one without labels marked, and all that are not significantly worse.
+
+    Parameters
+    ----------
+    results : sequence of GridResult
+        One per cell, over the same seeds.
+    labels_of_all : bool, default=False
+        Whether labels are those of a user's own rows, which all cells use, so that all are compared.
+    """
+    compared = [result for result in results if labels_of_all or not result.labels_used]
+    best = min(compared, key=lambda result: result.mean, default=None)
     if best is None:
         return list(results)
     marked = []
     for result in results:
-        p_value = None if result is best or result.labels_used else paired_p_value(result.by_seed, best.by_seed)
+        is_compared = labels_of_all or not result.labels_used
+        p_value = paired_p_value(result.by_seed, best.by_seed) if is_compared and result is not best else None
         tied = result.mean == best.mean or (p_value is not None and p_value >= SIGNIFICANCE)
-        marked.append(replace(result, p_value=p_value, best=tied and not result.labels_used))
+        marked.append(replace(result, p_value=p_value, best=tied and is_compared))
     return marked
 
 

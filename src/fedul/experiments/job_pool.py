@@ -22,11 +22,11 @@ from typing import Self
 
 from fedul._utils.hardware import available_cores
 from fedul._utils.processes import DeferredSignals
-from fedul.config import BenchmarkDataConfig, TrainConfig
+from fedul.config import TrainConfig
 from fedul.core import Study
-from fedul.data.load import load_study
+from fedul.data.load import AnyDataConfig, load_study
 from fedul.errors import EnvironmentFailure
-from fedul.training import Callback, CollectWarnings, Recipe, RunBusy, RunFolder, RunInfo, run_training
+from fedul.training import Callback, CollectWarnings, Recipe, Run, RunBusy, RunFolder, RunInfo, run_training
 
 POLL_SECONDS = 0.5
 """Time between two checks of runs that other processes are training."""
@@ -41,7 +41,7 @@ class RunJob:
 
     title: str
     folder: RunFolder
-    data: BenchmarkDataConfig
+    data: AnyDataConfig
     training: TrainConfig
     force: bool = False
 
@@ -59,17 +59,25 @@ class RunJob:
             return
         self.folder.check_free()  # before any data is read
         recipe, out = Recipe(self.training), self.folder.path
-        study = studies.of(self.data)
-        run_training(study, recipe, out=out, resume=True, force=self.force, callback=callback, info=info)
+        study = self.study(studies)
+        run = run_training(study, recipe, out=out, resume=True, force=self.force, callback=callback, info=info)
+        self.finish(studies, run)
+
+    def study(self, studies: StudyCache) -> Study:
+        """Return the data to train on."""
+        return studies.of(self.data)
+
+    def finish(self, studies: StudyCache, run: Run) -> None:
+        """Called after training; a job that measures more than the run does it here."""
 
 
 class StudyCache:
     """The study that was loaded last, which the next run often shares."""
 
     def __init__(self) -> None:
-        self._last: tuple[BenchmarkDataConfig, Study] | None = None
+        self._last: tuple[AnyDataConfig, Study] | None = None
 
-    def of(self, config: BenchmarkDataConfig) -> Study:
+    def of(self, config: AnyDataConfig) -> Study:
         """Return the study of a configuration."""
         if self._last is None or self._last[0] != config:
             self._last = None  # two of them may not fit into memory

@@ -69,6 +69,25 @@ def parse_variants(methods: str, algorithms: str) -> list[Variant]:
     return variants
 
 
+def needs_truth(method: str) -> bool:
+    """Return whether a method, by name, trains on the labels of research data.
+
+    >>> needs_truth("supervised"), needs_truth("fedul")
+    (True, False)
+    """
+    return METHODS.load(method).needs_truth
+
+
+def without_truth(methods: str) -> str:
+    """Return the methods of 'NAME,NAME:OPTION=VALUE' that need no true labels.
+
+    >>> without_truth("fedul, supervised, supervised:labels=0.1")
+    'fedul'
+    """
+    parts = [part.strip() for part in methods.split(",")]
+    return ", ".join(part for part in parts if not needs_truth(part.partition(":")[0]))
+
+
 def _with_options(name: str, options: Mapping[str, Any]) -> str:
     return " ".join([name, *(f"{key}={value}" for key, value in options.items())])
 

@@ -107,12 +107,12 @@ def choose_settings(federation: Federation, recipe: Recipe, method: Method, trai
     first = alternatives[0].name
     if len(alternatives) == 1 or recipe.config.choose == "off":
         return Choice(first, "nothing was compared")
-    folds = _assign_folds(federation.clients, recipe.config.seed)
+    folds = assign_folds(federation.clients, recipe.config.seed)
     left_out = sum(int((of_client >= 0).sum()) for of_client in folds)
     if left_out < FEWEST:
         return Choice(first, f"only {counted(left_out, 'set')} could be left out, so nothing was compared")
     try:
-        parts = [_without(federation, [of_client == fold for of_client in folds]) for fold in range(FOLDS)]
+        parts = [without_sets(federation, [of_client == fold for of_client in folds]) for fold in range(FOLDS)]
     except InputError:  # the other sets do not have all classes
         return Choice(first, "without the sets left out a class would be missing, so nothing was compared")
     rows, losses = np.zeros(0), []
@@ -121,7 +121,7 @@ def choose_settings(federation: Federation, recipe: Recipe, method: Method, trai
         scores = []
         for fold, part in enumerate(parts):
             classifier = train(part, chosen, f"choice {number} of {len(alternatives)}, part {fold + 1} of {FOLDS}")
-            scores.append(_score(federation, [of_client == fold for of_client in folds], classifier))
+            scores.append(score_left_out(federation, [of_client == fold for of_client in folds], classifier))
         rows, divergences = (np.concatenate(values) for values in zip(*scores, strict=True))
         losses.append(divergences)
     return _decide(alternatives, rows, np.stack(losses))
@@ -187,8 +187,11 @@ def _settings(recipe: Recipe, alternative: Alternative) -> tuple[dict[str, Any],
     return dict(alternative.options), {name: value for name, value in alternative.training.items() if name in open_}
 
 
-def _assign_folds(clients: Sequence[UnlabeledSets], seed: int) -> list[Index]:
-    """Return the fold of every set of each client; -1 for sets that are always trained on."""
+def assign_folds(clients: Sequence[UnlabeledSets], seed: int) -> list[Index]:
+    """Return the fold of every set of each client; -1 for sets that are always trained on.
+
+    These are sets of labelled rows, and all sets of a client with fewer than `FEWEST_AT_CLIENT` others.
+    """
     folds = []
     for client in clients:
         generator = numpy_generator(seed, "sets left out", client.name)
@@ -201,15 +204,25 @@ def _assign_folds(clients: Sequence[UnlabeledSets], seed: int) -> list[Index]:
     return folds
 
 
-def _without(federation: Federation, left_out: Sequence[Index]) -> Federation:
+def without_sets(federation: Federation, left_out: Sequence[Index]) -> Federation:
     """Return the federation without these sets."""
     clients = [c.with_sets(np.flatnonzero(~out).tolist()) for c, out in zip(federation.clients, left_out, strict=True)]
     return replace(federation, clients=clients)
 
 
-def _score(federation: Federation, left_out: Sequence[Index], classifier: Classifier) -> tuple[Matrix, Matrix]:
-    """Return the rows of each set that is left out, and the divergence of its mean prediction from its priors."""
-    classifier = classifier.without_adjustments()  # the rows of a federation are adjusted already
+def score_left_out(federation: Federation, left_out: Sequence[Index], classifier: Classifier) -> tuple[Matrix, Matrix]:
+    """Return the rows of each set that is left out, and the divergence of its mean prediction from its priors.
+
+    Parameters
+    ----------
+    federation : Federation
+        The clients with all their sets.
+    left_out : sequence of ndarray of shape (M,), bool
+        By client, whether each of its sets was left out of training.
+    classifier : Classifier
+        What was trained without them.
+    """
+    classifier = classifier.without_adjustments()  # rows of a federation are adjusted already
     mix = federation.spec.class_mix
     assert mix is not None  # a federation knows the class mix of its rows
     rows, divergences = [], []

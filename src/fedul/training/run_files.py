@@ -26,6 +26,9 @@ SITE_MODELS = "model/sites"
 RESULT = "result.json"
 """Result of the run; its presence says that the run is finished."""
 
+MEASUREMENT = "measurement.json"
+"""What a comparison on a user's own data measures of the run."""
+
 EVALUATION = "evaluation.json"
 """Accuracy without labels and the assumption test."""
 

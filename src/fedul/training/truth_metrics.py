@@ -32,6 +32,27 @@ def held_out_error(module: nn.Module, federation: Federation, truth: Truth) -> f
     return int((predicted != labels).sum()) / max(len(labels), 1)
 
 
+def error_at_prior(predicted: Labels, labels: Labels, prior: Matrix) -> float:
+    """Return the error in a population with this class mix, from the error within each class.
+
+    Parameters
+    ----------
+    predicted, labels : array (n,)
+        Predicted and true classes.
+    prior : array (K,)
+        Class mix of the population. Classes without a row are left out of it.
+
+    Examples
+    --------
+    >>> error_at_prior(np.array([0, 0, 0, 0]), np.array([0, 0, 0, 1]), np.array([0.5, 0.5]))
+    0.5
+    """
+    rows = np.bincount(labels, minlength=len(prior))
+    wrong = np.bincount(labels, predicted != labels, minlength=len(prior))
+    weight = np.where(rows > 0, prior, 0.0)
+    return float(weight @ (wrong / np.maximum(rows, 1)) / weight.sum())
+
+
 def calibration_error(probabilities: Matrix, labels: Labels, bins: int = 15) -> float:
     """Return the expected calibration error: the mean gap between confidence and accuracy over equal bins.
 
