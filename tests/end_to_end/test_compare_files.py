@@ -34,8 +34,12 @@ def compared(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 @pytest.fixture
 def files(compared: dict[str, tuple[Path, Outcome]], tmp_path: Path) -> Path:
-    """The tables, and the comparison without true classes."""
-    return Path(shutil.copytree(compared["left_out_divergence"][0], tmp_path, dirs_exist_ok=True))
+    """A copy of the tables and of the comparison without true classes, which records where its tables are."""
+    original = compared["left_out_divergence"][0]
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
+    record = tmp_path / "C/comparison.json"
+    record.write_text(record.read_text().replace(str(original), str(tmp_path)))
+    return tmp_path
 
 
 @pytest.mark.parametrize(("measure", "quantity"), [("held_out_error", "error"), ("left_out_divergence", "divergence")])

@@ -53,7 +53,7 @@ def test_blanks_and_surplus_commas_do_not_matter() -> None:
 
 def test_all_methods_are_compared_by_default() -> None:
     usual = CompareConfig()
-    assert len(parse_variants(usual.methods, usual.algorithms)) == 7
+    assert len(parse_variants(usual.methods, usual.algorithms)) == 8
 
 
 @pytest.mark.parametrize(

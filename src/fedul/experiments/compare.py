@@ -57,8 +57,8 @@ def compare(
         trained three times without a third of the sets, and is measured by the divergence of its mean prediction over
         each set left out from the class priors of the set.
     methods : str or sequence of str, optional
-        Names, with options after a colon: "fedul,supervised:labels=0.1". Default: those of `CompareConfig`, for own data
-        without those that need labels.
+        Names, with options after a colon: "fedul,supervised:labels=0.1". Default: those of `CompareConfig`, without
+        those that need labels for own data.
     algorithms : str or sequence of str, optional
         Names, as for methods. Default: "fedavg".
     seeds : int, default=3
@@ -126,10 +126,8 @@ def _configs(options: Mapping[str, Any]) -> tuple[CompareConfig, AnyDataConfig, 
         names = {f.name for kind in kinds for f in fields(kind)}
         return {name: value for name, value in options.items() if name in names}
 
-    config, training = (
-        build_config(CompareConfig, select(CompareConfig)),
-        build_config(TrainConfig, select(TrainConfig)),
-    )
+    config = build_config(CompareConfig, select(CompareConfig))
+    training = build_config(TrainConfig, select(TrainConfig))
     data = resolve_data_config(select(*data_kinds))
     if isinstance(data, FileDataConfig):
         data = resolve_data_config(with_absolute_paths(data))
