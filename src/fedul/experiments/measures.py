@@ -1,7 +1,7 @@
 """What a comparison measures of a run.
 
 A benchmark has test rows with labels. On a user's own data there are two measures. With a truth column it is the error
-on held-out rows, at the test prior. Without one, methods are compared as `fedul.training.choice` compares candidates:
+on held-out rows, at the test prior. Without one, methods are compared as `fedul.training.choice` compares settings:
 each is trained three times without a third of the sets, and its mean prediction over each set that was left out is
 compared with the class priors of that set.
 """
