@@ -102,7 +102,7 @@ def test_the_help_of_every_command_shows_an_example(fedul: Fedul, command: str) 
 
 def test_only_commands_that_read_tables_offer_them(fedul: Fedul) -> None:
     offered = {command: "your own table" in " ".join(fedul(f"{command} --help").out.split()) for command in COMMANDS}
-    assert {command for command, offers in offered.items() if offers} == {"train", "check"}
+    assert {command for command, offers in offered.items() if offers} == {"train", "check", "compare"}
 
 
 def test_the_version_is_printed(fresh_fedul: Fedul) -> None:
