@@ -68,16 +68,19 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
             load_study(data), training, out=folder, resume=command.resume, force=command.force, callbacks=[progress]
         )
     selection = run.recipe.config.selection if run.recipe else training.selection
-    selected = f"round {run.selected_round} of {len(run.history)}, selected by {selection}"
+    how = "the last" if selection == "last" else f"selected by {selection}"
+    selected = f"round {run.selected_round} of {len(run.history)}, {how}"
     if run.test_error is None:
         counts = run.result.data
         rows = counts.rows + counts.held_out_rows
         summary = f"trained on {rows:,} rows of {counted(counts.clients, 'client')} ({selected})"
     else:
         summary = f"test error [bold]{run.test_error:.2%}[/] ({selected}; labels used: {run.labels_used:,})"
+    choice = run.result.choice
+    chosen = [f"settings [bold]{choice.chosen}[/]: {choice.reason}"] if choice is not None and choice.sets else []
     place = escape(str(folder))
     next_step = f"run folder [bold]{place}[/]; classify new rows with: fedul predict {place} FILE"
-    show.print_result(command.json, run.to_dict(), summary, next_step)
+    show.print_result(command.json, run.to_dict(), summary, *chosen, next_step)
 
 
 def _stored_options(out: str) -> dict[str, Any]:
