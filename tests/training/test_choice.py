@@ -110,7 +110,7 @@ def test_larger_sets_count_more() -> None:
 
 def test_settings_of_the_user_stand() -> None:
     recipe = Recipe.of(None, {"learning_rate": 0.7, "model": "mlp", "rounds": 3})
-    network, linear, consistent, _ = (
+    network, linear, consistent = (
         apply_alternative(recipe, alternative).config for alternative in FedULCombined().alternatives(TABLE, 20)
     )
     assert {each.learning_rate for each in (network, linear, consistent)} == {0.7}
@@ -119,7 +119,7 @@ def test_settings_of_the_user_stand() -> None:
     assert consistent.method_option["consistency_weight"] == 0.3
     # With the network given, the first two alternatives are the same.
     names = [alternative.name for alternative in list_alternatives(recipe, FedULCombined(), TABLE, 20)]
-    assert names == ["network", "consistent", "soft"]
+    assert names == ["network", "consistent"]
 
 
 def test_options_of_the_method_leave_nothing_to_choose() -> None:

@@ -107,12 +107,10 @@ class FedULCombined(FedULRefined):
         # whatever the gradient is, so the mean of such steps is biased; that of gradient steps is not. With the penalty
         # later rounds do not overfit, so the last one is delivered.
         training = {"algorithm": "fedadam", "optimizer": "sgd", "learning_rate": 0.1, "rounds": 60, "select": "last"}
-        naive = {"set_weight": 0.0, "proportion_weight": 0.0, "soft_weight": 1.0}
         return [
             Alternative("network", training={"model": "small-mlp", "l2": penalty, **training}),
             Alternative("linear", training={"model": "linear", "l2": penalty, **training}),
             Alternative("consistent", smooth, {"model": "small-mlp", "l2": 0.1 * penalty}),
-            Alternative("soft", naive, {"model": "linear", "l2": penalty, **training}),
         ]
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
