@@ -301,8 +301,9 @@ def test_a_loss_that_the_method_does_not_have_is_refused(fedul: Fedul, tmp_path:
 @pytest.mark.parametrize("method", ["fedul-refined", "fedpl", "fedllp", "fedllp-vat"])
 def test_every_method_can_be_trained_by_name(fedul: Fedul, tmp_path: Path, method: str) -> None:
     outcome = fedul(f"train --method {method} {SMALL} --out RUN --json")
-    told = "note: fedul-refined: in 2 rounds refinement does not start, so this is fedul; add rounds.\n"
-    assert (outcome.code, outcome.err) == (0, told if method == "fedul-refined" else "")
+    notes = [line for line in outcome.err.splitlines() if line.startswith("note: ")]  # a slow machine prints rounds too
+    told = "note: fedul-refined: in 2 rounds refinement does not start, so this is fedul; add rounds."
+    assert (outcome.code, notes) == (0, [told] if method == "fedul-refined" else [])
     assert outcome.document["labels_used"] == 0
     assert json.loads((tmp_path / "RUN/config.json").read_text())["training"]["method"] == method
 

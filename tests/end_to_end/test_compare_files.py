@@ -115,7 +115,10 @@ def test_missing_parts_are_trained_and_unmeasured_runs_are_measured(
     [
         (f"{WITHOUT_TRUTH}", "already holds this comparison; add --resume"),
         (f"{WITHOUT_TRUTH} --resume --held-out 0.3", "holds a different comparison (held-out is 0.2 there, 0.3 here)"),
-        ("compare --resume --out C --truth-column truth", "different comparison (truth-column is None there, truth"),
+        (
+            "compare --resume --out C --truth-column truth",
+            "comparison (truth-column is not given there, truth",
+        ),
         ("compare --resume --out C --data digits", "patients.csv there, digits here"),
     ],
 )

@@ -12,7 +12,16 @@ from ..runs import contents
 from .checks import is_one_sentence
 from .command import Fedul, Outcome, Warm
 
-METHODS = ["fedul", "fedul-refined", "fedpl", "fedllp", "fedllp-vat", "supervised", "supervised labels=0.1"]
+METHODS = [
+    "fedul-combined",
+    "fedul",
+    "fedul-refined",
+    "fedpl",
+    "fedllp",
+    "fedllp-vat",
+    "supervised",
+    "supervised labels=0.1",
+]
 
 
 def test_the_demo_compares_methods_in_one_json_document(fedul: Fedul, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedul.experiments.compare import VERSION as COMPARISON_VERSION
+from fedul.experiments.comparison_record import VERSION as COMPARISON_VERSION
 from fedul.training.run_record import VERSION as RUN_VERSION
 
 from .checks import refuses
