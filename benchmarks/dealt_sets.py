@@ -1,0 +1,169 @@
+"""The default method on digits dealt into sets: error, calibration, cost, longer runs, and each ingredient off in turn.
+
+    python benchmarks/dealt_sets.py --out FILE.jsonl [--part methods longer ablation] [--seeds 300 301 302]
+    python benchmarks/dealt_sets.py --out FILE.jsonl --report
+
+--out gets one line per run; finished ones are not repeated (30 s per run of the default on a shared core, 1 to 2 s per
+run of the other methods). The second form prints the tables of docs/results/dealt-sets.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import fedul
+from _measure import IgnoreWarnings, append_line, read_lines
+from fedul.core import paired_p_value
+from fedul.errors import InputError
+from fedul.methods.fedul_combined import FedULCombined
+
+Line = dict[str, Any]
+IMAGE = (1, 8, 8)
+REALISED = [(*cell, "realised") for cell in itertools.product((10, 20), ("boosted", "text"), ("iid", "noniid"))]
+DRAWN = [(*cell[:3], "drawn") for cell in REALISED]
+METHODS: dict[str, dict[str, Any]] = {
+    "default": {},
+    **{name: {"method": name, "rounds": 30} for name in ("fedul-refined", "fedul", "supervised")},
+}
+LONGER: dict[str, dict[str, Any]] = {f"rounds {rounds}": {"rounds": rounds} for rounds in (30, 90)}
+(CONSISTENT,) = FedULCombined().candidates(IMAGE, None)
+WITHOUT = ("consistency_weight", "trust", "proportion_weight", "set_weight")
+ABLATION: dict[str, dict[str, Any]] = {
+    f"{name} 0": {"method_option": {**CONSISTENT.options, name: 0.0}} for name in WITHOUT
+}
+ABLATION_CELLS = [(10, "text", "iid", "realised"), (20, "text", "iid", "drawn")]
+PARTS = {
+    "methods": (REALISED + DRAWN, METHODS),
+    "longer": ([cell for cell in REALISED if cell[1] == "text"], LONGER),
+    "ablation": (ABLATION_CELLS, ABLATION),
+}
+KEYS = ("sets", "priors", "split", "source", "seed", "run")
+
+
+def key_of(line: Line) -> tuple[Any, ...]:
+    """Return what identifies a run."""
+    return tuple(line[key] for key in KEYS)
+
+
+def measure(cell: Sequence[Any], seed: int, run: str, settings: dict[str, Any]) -> Line:
+    """Return the line of one run; its error is None if the sets cannot be dealt."""
+    line: Line = dict(zip(KEYS, (*cell, seed, run), strict=True))
+    sets, priors, split, source = cell
+    try:
+        study = fedul.load("digits", seed=seed, sets=sets, prior_recipe=priors, split=split, prior_source=source)
+    except InputError:
+        return {**line, "error": None}
+    started = time.perf_counter()
+    trained = fedul.train(study, seed=seed, callbacks=[IgnoreWarnings()], **settings)
+    return {
+        **line,
+        "error": trained.test_error,
+        "calibration_error": trained.result.calibration_error,
+        "seconds": round(time.perf_counter() - started, 2),
+        "rounds": len(trained.history),
+        "selected_round": trained.selected_round,
+    }
+
+
+class Results:
+    """Errors of finished runs, by cell and run."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.lines = [line for line in lines if line["error"] is not None]
+
+    def values(self, cell: Sequence[Any], run: str, field: str = "error") -> list[float]:
+        """Return a field of the runs of a cell, in the order of seeds."""
+        found = [line for line in self.lines if key_of(line)[:4] == tuple(cell) and line["run"] == run]
+        return [line[field] for line in sorted(found, key=lambda line: int(line["seed"]))]
+
+    def cells(self, cells: Sequence[Sequence[Any]], run: str) -> Iterator[Sequence[Any]]:
+        """Return the cells with runs of this name."""
+        return (cell for cell in cells if self.values(cell, run))
+
+
+def percent(values: Sequence[float]) -> str:
+    """Return the mean in percent, with its standard error in brackets."""
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return f"{100 * statistics.mean(values):.2f} ({100 * error:.2f})"
+
+
+def compare(one: Sequence[float], other: Sequence[float]) -> tuple[float, str]:
+    """Return the ratio of mean errors, and the p-value of the paired t-test."""
+    p_value = paired_p_value(one, other)
+    return statistics.mean(one) / statistics.mean(other), "" if p_value is None else f"{p_value:.3f}"
+
+
+def report(results: Results) -> None:
+    """Print the tables."""
+    for source, cells in (("realised", REALISED), ("drawn", DRAWN)):
+        print(f"\n## {source}\n\n| sets, priors, split | {' | '.join(METHODS)} | ratio | p | to supervised |")
+        print("|---" + "|---:" * (len(METHODS) + 3) + "|")
+        ratios = []
+        for cell in results.cells(cells, "default"):
+            errors = {run: results.values(cell, run) for run in METHODS}
+            ratio, p_value = compare(errors["default"], errors["fedul-refined"])
+            ratios.append(ratio)
+            bound, _ = compare(errors["default"], errors["supervised"])
+            columns = [percent(values) for values in errors.values()]
+            print(f"| {name_of(cell)} | {' | '.join(columns)} | {ratio:.2f} | {p_value} | {bound:.2f} |")
+        print(f"\nmean ratio {statistics.mean(ratios):.3f} over {len(ratios)} cells, largest {max(ratios):.3f}")
+        for field, form in (("calibration_error", "{:.3f}"), ("seconds", "{:.1f}"), ("rounds", "{:.0f}")):
+            print(f"\n{field}\n\n| sets, priors, split | {' | '.join(METHODS)} |\n|---" + "|---:" * len(METHODS) + "|")
+            for cell in results.cells(cells, "default"):
+                means = [statistics.mean(results.values(cell, run, field)) for run in METHODS]
+                print(f"| {name_of(cell)} | {' | '.join(form.format(mean) for mean in means)} |")
+    print("\n## longer\n\n| sets, priors, split | rounds 30 | rounds 90 | ratio | p |\n|---|---:|---:|---:|---:|")
+    for cell in results.cells(REALISED, "rounds 90"):
+        short, long = (results.values(cell, run) for run in LONGER)
+        ratio, p_value = compare(long, short)
+        print(f"| {name_of(cell)} | {percent(short)} | {percent(long)} | {ratio:.2f} | {p_value} |")
+    print("\n## ablation\n\n| cell | run | error | ratio | p | calibration | seconds |\n|---|---" + "|---:" * 5 + "|")
+    for cell in ABLATION_CELLS:
+        for run in ("default", *ABLATION):
+            values = results.values(cell, run)
+            if not values:
+                continue
+            ratio, p_value = compare(values, results.values(cell, "default")[: len(values)])
+            calibration, seconds = (
+                statistics.mean(results.values(cell, run, field)) for field in ("calibration_error", "seconds")
+            )
+            print(
+                f"| {name_of(cell)}, {cell[3]} | {run} | {percent(values)} | {ratio:.2f} | {p_value} "
+                f"| {calibration:.3f} | {seconds:.1f} |"
+            )
+
+
+def name_of(cell: Sequence[Any]) -> str:
+    """Return the name of a cell in a table."""
+    return ", ".join(str(part) for part in cell[:3])
+
+
+def main() -> None:
+    """Measure, or print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--part", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(300, 305)))
+    parser.add_argument("--report", action="store_true")
+    options = parser.parse_args()
+    lines = read_lines(options.out)
+    if options.report:
+        report(Results(lines))
+        return
+    finished = {key_of(line) for line in lines}
+    for part, seed in itertools.product(options.part, options.seeds):
+        cells, runs = PARTS[part]
+        for cell, (run, settings) in itertools.product(cells, runs.items()):
+            if (*cell, seed, run) not in finished:
+                append_line(options.out, measure(cell, seed, run, settings))
+
+
+if __name__ == "__main__":
+    main()
