@@ -3,8 +3,9 @@
     python benchmarks/dealt_sets.py --out FILE.jsonl [--part methods longer ablation] [--seeds 300 301 302]
     python benchmarks/dealt_sets.py --out FILE.jsonl --report
 
---out gets one line per run; finished ones are not repeated (30 s per run of the default on a shared core, 1 to 2 s per
-run of the other methods). The second form prints the tables of docs/results/dealt-sets.md.
+--out gets one line per run; finished ones are not repeated (about 20 s per run of the default, 1 to 2 s per run of the
+other methods). Seconds are those of the processor, so that other load hardly affects them. The second form prints the
+tables of docs/results/dealt-sets.md.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ def measure(cell: Sequence[Any], seed: int, run: str, settings: dict[str, Any]) 
         study = fedul.load("digits", seed=seed, sets=sets, prior_recipe=priors, split=split, prior_source=source)
     except InputError:
         return {**line, "error": None}
-    started = time.perf_counter()
+    started = time.process_time()
     trained = fedul.train(study, seed=seed, callbacks=[IgnoreWarnings()], **settings)
     return {
         **line,
         "error": trained.test_error,
         "calibration_error": trained.result.calibration_error,
-        "seconds": round(time.perf_counter() - started, 2),
+        "seconds": round(time.process_time() - started, 2),
         "rounds": len(trained.history),
         "selected_round": trained.selected_round,
     }
