@@ -171,6 +171,7 @@ def measure(world: str, run: str, seed: int) -> Line:
     except InputError as problem:
         return {**line, "error": None, "problem": str(problem)}
     seconds = time.process_time() - started
+    choice = trained.result.choice
     adjusted = trained.classifier.site_adjustments is not None
     probabilities = np.concatenate(
         [
@@ -188,6 +189,8 @@ def measure(world: str, run: str, seed: int) -> Line:
         "calibration_error": calibration_error(probabilities, labels),
         "seconds": round(seconds, 2),
         "rounds": len(trained.history),
+        "divergences": {each.name: round(each.divergence, 5) for each in choice.candidates} if choice else {},
+        "chosen": choice.chosen if choice else None,
     }
 
 
