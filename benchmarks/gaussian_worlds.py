@@ -18,7 +18,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,19 +114,18 @@ class Sample:
     """Rows drawn from a world, with the truth."""
 
     federation: Federation
-    labels: dict[str, Labels]
+    train_labels: dict[str, Labels]
+    held_out_labels: dict[str, Labels]
     test_inputs: dict[str, Matrix]
     test_labels: dict[str, Labels]
     bayes_error: float
 
     def study(self) -> Study:
         """Return the federation with its labels, for `supervised`."""
-        train = {c.name: self.labels[c.name][c.train.index.numpy()] for c in self.federation.clients}
-        held_out = {c.name: self.labels[c.name][c.held_out.index.numpy()] for c in self.federation.clients}
         first = self.federation.clients[0]  # rows for the error by round, which is not used
-        truth = Truth(
-            first.inputs[first.train.index], train[first.name], np.zeros_like(train[first.name]), train, held_out
-        )
+        labels = self.train_labels[first.name]
+        inputs = first.inputs[first.train.index]
+        truth = Truth(inputs, labels, np.zeros_like(labels), self.train_labels, self.held_out_labels)
         return Study(self.federation, truth)
 
 
@@ -136,26 +135,30 @@ def draw(world: World, seed: int) -> Sample:
     means = world.means(generator)
     classes, features = means.shape
     prior = np.full(classes, 1 / classes) if world.test_prior is None else np.array(world.test_prior)
-    clients, labels, test_inputs, test_labels, wrong = [], {}, {}, {}, []
+    clients, wrong = [], []
+    train_labels, held_out_labels, test_inputs, test_labels = {}, {}, {}, {}
     for number in range(world.clients):
         name, offset = f"site{number}", world.shift * generator.normal(size=features)
         priors = world.priors(generator, world.sets)
         sizes = generator.integers(world.rows[0], world.rows[1] + 1, world.sets)
         sets = np.repeat(np.arange(world.sets), sizes)
-        labels[name] = np.concatenate(
-            [generator.choice(classes, n, p=p) for n, p in zip(sizes, priors, strict=True)]
-        ).astype(np.int64)
-        inputs = means[labels[name]] + generator.normal(size=(len(sets), features)) + offset
+        labels = np.concatenate([generator.choice(classes, n, p=p) for n, p in zip(sizes, priors, strict=True)]).astype(
+            np.int64
+        )
+        inputs = means[labels] + generator.normal(size=(len(sets), features)) + offset
         stated = priors.round(4)
         stated /= stated.sum(axis=1, keepdims=True)
-        clients.append(UnlabeledSets.from_arrays(name, torch.from_numpy(inputs).float(), sets, stated, seed=seed))
+        client = UnlabeledSets.from_arrays(name, torch.from_numpy(inputs).float(), sets, stated, seed=seed)
+        clients.append(client)
+        train_labels[name], held_out_labels[name] = labels[client.train.index], labels[client.held_out.index]
         test_labels[name] = generator.choice(classes, TEST_ROWS // world.clients, p=prior).astype(np.int64)
         unshifted = means[test_labels[name]] + generator.normal(size=(len(test_labels[name]), features))
         test_inputs[name] = (unshifted + offset).astype(np.float32)
         distances = ((unshifted[:, None] - means) ** 2).sum(axis=2)
         wrong.append((np.log(prior) - distances / 2).argmax(axis=1) != test_labels[name])
     federation = Federation(clients, [f"c{k}" for k in range(classes)], test_prior=prior)
-    return Sample(federation, labels, test_inputs, test_labels, float(np.concatenate(wrong).mean()))
+    error = float(np.concatenate(wrong).mean())
+    return Sample(federation, train_labels, held_out_labels, test_inputs, test_labels, error)
 
 
 def measure(world: str, run: str, seed: int) -> Line:
@@ -163,7 +166,7 @@ def measure(world: str, run: str, seed: int) -> Line:
     sample = draw(WORLDS[world], seed)
     line: Line = {"world": world, "run": run, "seed": seed, "bayes": sample.bayes_error}
     if world.startswith("shift") and run != NOT_ADJUSTED:
-        sample = Sample(fedul.adjust_sites(sample.federation), *list(vars(sample).values())[1:])
+        sample = replace(sample, federation=fedul.adjust_sites(sample.federation))
     data = sample.study() if run == "supervised" else sample.federation
     started = time.process_time()
     try:
