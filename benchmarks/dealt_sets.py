@@ -34,6 +34,10 @@ METHODS: dict[str, dict[str, Any]] = {
     **{name: {"method": name, "rounds": 30} for name in ("fedul-refined", "fedul", "supervised")},
 }
 LONGER: dict[str, dict[str, Any]] = {f"rounds {rounds}": {"rounds": rounds} for rounds in (30, 90)}
+EQUAL: dict[str, dict[str, Any]] = {
+    f"{name} rounds 90": {"method": name, "rounds": 90} for name in ("fedul-refined", "fedul", "supervised")
+}
+"""Methods of the first table with as many rounds as the longer runs of the default."""
 (CONSISTENT,) = FedULCombined().candidates(IMAGE, None)
 WITHOUT = ("consistency_weight", "trust", "proportion_weight", "set_weight")
 ABLATION: dict[str, dict[str, Any]] = {
@@ -42,7 +46,7 @@ ABLATION: dict[str, dict[str, Any]] = {
 ABLATION_CELLS = [(10, "text", "iid", "realised"), (20, "text", "iid", "drawn")]
 PARTS = {
     "methods": (REALISED + DRAWN, METHODS),
-    "longer": ([cell for cell in REALISED if cell[1] == "text"], LONGER),
+    "longer": ([cell for cell in REALISED if cell[1] == "text"], LONGER | EQUAL),
     "ablation": (ABLATION_CELLS, ABLATION),
 }
 KEYS = ("sets", "priors", "split", "source", "seed", "run")
@@ -109,6 +113,8 @@ def report(results: Results) -> None:
         ratios = []
         for cell in results.cells(cells, "default"):
             errors = {run: results.values(cell, run) for run in METHODS}
+            fewest = min(map(len, errors.values()))
+            errors = {run: values[:fewest] for run, values in errors.items()}
             ratio, p_value = compare(errors["default"], errors["fedul-refined"])
             ratios.append(ratio)
             bound, _ = compare(errors["default"], errors["supervised"])
@@ -123,8 +129,16 @@ def report(results: Results) -> None:
     print("\n## longer\n\n| sets, priors, split | rounds 30 | rounds 90 | ratio | p |\n|---|---:|---:|---:|---:|")
     for cell in results.cells(REALISED, "rounds 90"):
         short, long = (results.values(cell, run) for run in LONGER)
+        short = short[: len(long)]
         ratio, p_value = compare(long, short)
         print(f"| {name_of(cell)} | {percent(short)} | {percent(long)} | {ratio:.2f} | {p_value} |")
+    print(f"\n## equal rounds\n\n| sets, priors, split | default rounds 90 | {' | '.join(EQUAL)} | ratio | p |")
+    print("|---" + "|---:" * (len(EQUAL) + 3) + "|")
+    for cell in results.cells(REALISED, "fedul-refined rounds 90"):
+        errors = [results.values(cell, run) for run in ("rounds 90", *EQUAL)]
+        errors = [values[: min(map(len, errors))] for values in errors]
+        ratio, p_value = compare(errors[0], errors[1])
+        print(f"| {name_of(cell)} | {' | '.join(map(percent, errors))} | {ratio:.2f} | {p_value} |")
     print("\n## ablation\n\n| cell | run | error | ratio | p | calibration | seconds |\n|---|---" + "|---:" * 5 + "|")
     for cell in ABLATION_CELLS:
         for run in ("default", *ABLATION):
