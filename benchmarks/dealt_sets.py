@@ -1,6 +1,6 @@
 """The default method on digits dealt into sets: error, calibration, cost, longer runs, and each ingredient off in turn.
 
-    python benchmarks/dealt_sets.py --out FILE.jsonl [--part methods longer ablation] [--seeds 300 301 302]
+    python benchmarks/dealt_sets.py --out FILE.jsonl [--part methods longer ablation fixed] [--seeds 300 301 302]
     python benchmarks/dealt_sets.py --out FILE.jsonl --report
 
 --out gets one line per run; finished ones are not repeated (about 20 s per run of the default, 1 to 2 s per run of the
@@ -43,11 +43,14 @@ WITHOUT = ("consistency_weight", "trust", "proportion_weight", "set_weight")
 ABLATION: dict[str, dict[str, Any]] = {
     f"{name} 0": {"method_option": {**CONSISTENT.options, name: 0.0}} for name in WITHOUT
 }
+FIXED: dict[str, dict[str, Any]] = {f"{run} rounds 90": {**given, "rounds": 90} for run, given in ABLATION.items()}
+"""Ablation with a fixed number of rounds, beside the run "rounds 90" of the default."""
 ABLATION_CELLS = [(10, "text", "iid", "realised"), (20, "text", "iid", "drawn")]
 PARTS = {
     "methods": (REALISED + DRAWN, METHODS),
     "longer": ([cell for cell in REALISED if cell[1] == "text"], LONGER | EQUAL),
     "ablation": (ABLATION_CELLS, ABLATION),
+    "fixed": (ABLATION_CELLS[:1], FIXED),
 }
 KEYS = ("sets", "priors", "split", "source", "seed", "run")
 
@@ -94,9 +97,9 @@ class Results:
 
 
 def percent(values: Sequence[float]) -> str:
-    """Return the mean in percent, with its standard error in brackets."""
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return f"{100 * statistics.mean(values):.2f} ({100 * error:.2f})"
+    """Return the mean in percent, with its standard error in brackets if there are several seeds."""
+    mean = f"{100 * statistics.mean(values):.2f}"
+    return f"{mean} ({100 * statistics.stdev(values) / math.sqrt(len(values)):.2f})" if len(values) > 1 else mean
 
 
 def compare(one: Sequence[float], other: Sequence[float]) -> tuple[float, str]:
@@ -141,11 +144,12 @@ def report(results: Results) -> None:
         print(f"| {name_of(cell)} | {' | '.join(map(percent, errors))} | {ratio:.2f} | {p_value} |")
     print("\n## ablation\n\n| cell | run | error | ratio | p | calibration | seconds |\n|---|---" + "|---:" * 5 + "|")
     for cell in ABLATION_CELLS:
-        for run in ("default", *ABLATION):
+        for run in ("default", *ABLATION, "rounds 90", *FIXED):
             values = results.values(cell, run)
+            base = results.values(cell, "rounds 90" if "rounds" in run else "default")
             if not values:
                 continue
-            ratio, p_value = compare(values, results.values(cell, "default")[: len(values)])
+            ratio, p_value = compare(values, base[: len(values)])
             calibration, seconds = (
                 statistics.mean(results.values(cell, run, field)) for field in ("calibration_error", "seconds")
             )

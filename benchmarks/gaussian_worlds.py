@@ -206,7 +206,7 @@ def report(lines: list[Line]) -> None:
         ("calibration_error", 1, "{:.3f}"),
         ("seconds", 1, "{:.1f}"),
     ):
-        print(f"\n{field}\n\n| world | Bayes | {' | '.join(runs)} |\n|---" + "|---:" * (len(runs) + 1) + "|")
+        print(f"\n{field}\n\n| world | Bayes error | {' | '.join(runs)} |\n|---" + "|---:" * (len(runs) + 1) + "|")
         for world in WORLDS:
             of_world = [line for line in lines if line["world"] == world]
             if not of_world:
@@ -214,9 +214,10 @@ def report(lines: list[Line]) -> None:
             cells = []
             for run in runs:
                 values = [scale * line[field] for line in of_world if line["run"] == run and line["error"] is not None]
-                error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-                deviation = f" ({form.format(error)})" if field == "error" and len(values) > 1 else ""
-                cells.append(f"{form.format(statistics.mean(values))}{deviation}" if values else "")
+                cell = form.format(statistics.mean(values)) if values else ""
+                if field == "error" and len(values) > 1:
+                    cell += f" ({form.format(statistics.stdev(values) / math.sqrt(len(values)))})"
+                cells.append(cell)
             bayes = statistics.mean(100 * line["bayes"] for line in of_world if line["run"] == "default")
             print(f"| {world} | {bayes:.1f} | {' | '.join(cells)} |")
 
