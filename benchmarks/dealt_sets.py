@@ -38,7 +38,7 @@ EQUAL: dict[str, dict[str, Any]] = {
     f"{name} rounds 90": {"method": name, "rounds": 90} for name in ("fedul-refined", "fedul", "supervised")
 }
 """Methods of the first table with as many rounds as the longer runs of the default."""
-(CONSISTENT,) = FedULCombined().candidates(IMAGE, None)
+(CONSISTENT,) = FedULCombined().alternatives(IMAGE, None)
 WITHOUT = ("consistency_weight", "trust", "proportion_weight", "set_weight")
 ABLATION: dict[str, dict[str, Any]] = {
     f"{name} 0": {"method_option": {**CONSISTENT.options, name: 0.0}} for name in WITHOUT
