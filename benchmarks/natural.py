@@ -10,7 +10,6 @@ rows_truth.csv (rows.csv with a column truth) for the models with labels. Finish
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections import defaultdict
@@ -24,6 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import fedul
+from _measure import append_line, read_lines
 from fedul.data.files.new_rows import RowReader
 
 Scores = tuple[float, float]
@@ -115,16 +115,15 @@ def main() -> None:
         settings["method"] = options.method
     warnings.simplefilter("ignore")
     results = []
-    if options.out and options.out.exists():
-        results = [json.loads(line) for line in options.out.read_text().splitlines()]
+    if options.out:
+        results = read_lines(options.out)
     done = {(result["split"], result["case"]) for result in results}
     for case in sorted(path.parent for path in options.folder.glob("*/*/rows.csv")):
         if (case.parent.name, case.name) in done:
             continue
         results.append(run_case(case, settings))
         if options.out:
-            with options.out.open("a") as file:
-                file.write(json.dumps(results[-1]) + "\n")
+            append_line(options.out, results[-1])
     print_table(results)
 
 

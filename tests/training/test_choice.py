@@ -23,6 +23,7 @@ from fedul.training.choice import (
     assign_folds,
     choose_settings,
     list_alternatives,
+    resolve_recipe,
 )
 from fedul.training.recipe import Recipe
 
@@ -120,6 +121,28 @@ def test_settings_of_the_user_stand() -> None:
     # With the network given, the first two alternatives are the same.
     names = [alternative.name for alternative in list_alternatives(recipe, FedULCombined(), TABLE, 20)]
     assert names == ["network", "consistent"]
+
+
+@pytest.mark.parametrize("name", ["network", "linear", "consistent"])
+def test_an_alternative_is_compared_with_the_settings_that_it_is_delivered_with(name: str) -> None:
+    recipe, method, federation = Recipe.of(None, {"seed": 3}), FedULCombined(), study().federation
+    compared: dict[str, Recipe] = {}
+
+    def train(part: Federation, alternative: Recipe, title: str) -> fedul.Classifier:
+        compared.setdefault(title[:8], alternative)
+        # What trains a part resolves settings once more, and must not find any that are open.
+        assert resolve_recipe(alternative, alternative.make_method(None), part, None).config == alternative.config
+        return fedul.train(part, method="fedul", model="linear", rounds=1).classifier
+
+    choose_settings(federation, recipe, method, train)
+    delivered = resolve_recipe(recipe, method, federation, Choice(name, ""))
+    assert delivered.config in [each.config for each in compared.values()]
+
+
+def test_a_setting_of_zero_stands() -> None:
+    recipe = Recipe.of(None, {"l2": 0, "learning_rate": 0})
+    config = resolve_recipe(recipe, FedULCombined(), study().federation, None).config
+    assert (config.l2, config.learning_rate) == (0, 0)
 
 
 def test_options_of_the_method_leave_nothing_to_choose() -> None:

@@ -25,7 +25,7 @@ from fedul.core import Federation, Index, Matrix, UnlabeledSets, gather_rows
 from fedul.errors import InputError
 from fedul.methods.base import Alternative, Method
 from fedul.training.early_stopping import resolve_rounds
-from fedul.training.recipe import NOT_GIVEN, Recipe
+from fedul.training.recipe import Recipe, is_given
 
 FOLDS = 3
 """Parts of the sets, each of which is left out once."""
@@ -117,7 +117,7 @@ def choose_settings(federation: Federation, recipe: Recipe, method: Method, trai
         return Choice(first, "without the sets left out a class would be missing, so nothing was compared")
     rows, losses = np.zeros(0), []
     for number, alternative in enumerate(alternatives, 1):
-        chosen = apply_alternative(recipe, alternative)
+        chosen = _complete(apply_alternative(recipe, alternative))
         scores = []
         for fold, part in enumerate(parts):
             classifier = train(part, chosen, f"choice {number} of {len(alternatives)}, part {fold + 1} of {FOLDS}")
@@ -164,6 +164,11 @@ def resolve_settings(
     alternatives = list_alternatives(recipe, method, shape, sets)
     for alternative in alternatives[:1] if choice is None else [c for c in alternatives if c.name == choice.chosen]:
         recipe = apply_alternative(recipe, alternative)
+    return _complete(recipe)
+
+
+def _complete(recipe: Recipe) -> Recipe:
+    """Return the recipe with the general default for every setting that is still open."""
     return replace(recipe, config=resolve_rounds(recipe.config.resolved()))
 
 
@@ -183,7 +188,7 @@ def apply_alternative(recipe: Recipe, alternative: Alternative) -> Recipe:
 
 def _settings(recipe: Recipe, alternative: Alternative) -> tuple[dict[str, Any], dict[str, Any]]:
     given, passed = to_dict(recipe.config), {"model": recipe.model, "algorithm": recipe.algorithm}
-    open_ = {name for name in alternative.training if given[name] in NOT_GIVEN and passed.get(name) is None}
+    open_ = {name for name in alternative.training if not is_given(name, given[name]) and passed.get(name) is None}
     return dict(alternative.options), {name: value for name, value in alternative.training.items() if name in open_}
 
 

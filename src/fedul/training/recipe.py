@@ -17,10 +17,17 @@ from fedul.methods import METHODS, bind_run, make_method
 from fedul.methods.base import Method
 from fedul.models import Model
 
-NOT_GIVEN = (None, "auto", 0)
-"""Values of settings that are decided when the data is known."""
 DECIDED_LATER = {*GENERIC, "choose", "model", "rounds", "patience"}
-"""Settings that may have such a value."""
+"""Settings that may be decided when the data is known."""
+
+
+def is_given(name: str, value: Any) -> bool:
+    """Return whether a setting has a value; "auto", and 0 rounds, stand for none.
+
+    >>> is_given("l2", None), is_given("l2", 0.0), is_given("rounds", 0)
+    (False, True, False)
+    """
+    return value not in (None, "auto") and (value != 0 or name not in ("rounds", "patience"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +84,9 @@ class Recipe:
 
     def as_stored(self, stored: TrainConfig) -> Recipe:
         """Return the recipe with the settings of a stored run where none is given, to resume it."""
-        open_ = {name for name, value in to_dict(self.config).items() if name in DECIDED_LATER and value in NOT_GIVEN}
+        open_ = {
+            name for name, value in to_dict(self.config).items() if name in DECIDED_LATER and not is_given(name, value)
+        }
         values = {name: getattr(stored, name) for name in open_ if name != "model" or self.model is None}
         if not self.config.method_option and self.method is None and self.config.method == stored.method:
             values["method_option"] = stored.method_option
