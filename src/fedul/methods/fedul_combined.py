@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -72,8 +71,6 @@ class FedULCombined(FedULRefined):
     soft_weight: float = option(0.0, "Weight of the class priors as soft labels of rows.", low=0)
     norm: float = option(0.2, "Length of perturbations, in standard deviations of a row.", low=0)
     common_mix: bool = option(True, "Whether predictions are compared under the class mix of the federation.")
-
-    vectorized: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
