@@ -192,7 +192,7 @@ def measure(world: str, run: str, seed: int) -> Line:
         "calibration_error": calibration_error(probabilities, labels),
         "seconds": round(seconds, 2),
         "rounds": len(trained.history),
-        "divergences": {each.name: round(each.divergence, 5) for each in choice.alternatives} if choice else {},
+        "left_out_losses": {each.name: round(each.loss, 5) for each in choice.alternatives} if choice else {},
         "chosen": choice.chosen if choice else None,
     }
 

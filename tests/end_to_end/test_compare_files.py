@@ -19,7 +19,7 @@ SMALL = "--seeds 2 --rounds 2 --model linear --threads 1"
 METHODS = "--methods fedul,soft-labels"
 WITH_TRUTH = f"compare {DATA} --truth-column truth {METHODS} {SMALL} --out C"
 WITHOUT_TRUTH = f"compare {DATA} --ignore-columns truth {METHODS} {SMALL} --out C"
-LINES = {"held_out_error": WITH_TRUTH, "left_out_divergence": WITHOUT_TRUTH}
+LINES = {"held_out_error": WITH_TRUTH, "left_out_loss": WITHOUT_TRUTH}
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +35,18 @@ def compared(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.fixture
 def files(compared: dict[str, tuple[Path, Outcome]], tmp_path: Path) -> Path:
     """A copy of the tables and of the comparison without true classes, which records where its tables are."""
-    original = compared["left_out_divergence"][0]
+    original = compared["left_out_loss"][0]
     shutil.copytree(original, tmp_path, dirs_exist_ok=True)
     record = tmp_path / "C/comparison.json"
     record.write_text(record.read_text().replace(str(original), str(tmp_path)))
     return tmp_path
 
 
-@pytest.mark.parametrize(("measure", "quantity"), [("held_out_error", "error"), ("left_out_divergence", "divergence")])
+@pytest.mark.parametrize(
+    ("measure", "quantity", "plural"), [("held_out_error", "error", "errors"), ("left_out_loss", "loss", "losses")]
+)
 def test_json_and_csv_name_what_was_measured(
-    compared: dict[str, tuple[Path, Outcome]], measure: str, quantity: str
+    compared: dict[str, tuple[Path, Outcome]], measure: str, quantity: str, plural: str
 ) -> None:
     folder, outcome = compared[measure]
     assert outcome.code == 0, outcome.err
@@ -54,12 +56,12 @@ def test_json_and_csv_name_what_was_measured(
     assert [result["method"] for result in results] == ["fedul", "soft-labels"]
     assert sum(result["best"] for result in results) >= 1
     for result in results:
-        assert len(set(result[f"{quantity}s"])) == 2
-        assert result[f"mean_{quantity}"] == pytest.approx(sum(result[f"{quantity}s"]) / 2)
-        assert 0 < result[f"mean_{quantity}"] < 1
+        assert len(set(result[plural])) == 2
+        assert result[f"mean_{quantity}"] == pytest.approx(sum(result[plural]) / 2)
+        assert -1 < result[f"mean_{quantity}"] < 1
     with (folder / "C/runs.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
-    assert [float(line[measure]) for line in lines] == [value for r in results for value in r[f"{quantity}s"]]
+    assert [float(line[measure]) for line in lines] == [value for r in results for value in r[plural]]
     assert "soft-labels" in (folder / "C/comparison.svg").read_text()
     assert leftovers(folder) == []
 
@@ -84,7 +86,7 @@ def test_without_true_classes_every_set_of_a_client_with_three_is_left_out_once(
 
 
 def test_a_comparison_that_leaves_out_few_sets_says_so(compared: dict[str, tuple[Path, Outcome]]) -> None:
-    assert "note: only 3 sets can be left out" in compared["left_out_divergence"][1].err
+    assert "note: only 3 sets can be left out" in compared["left_out_loss"][1].err
     assert compared["held_out_error"][1].err == ""
 
 
@@ -92,10 +94,10 @@ def test_a_finished_comparison_is_printed_again_from_its_folder_alone(
     files: Path, compared: dict[str, tuple[Path, Outcome]], fedul: Fedul
 ) -> None:
     before = contents(files / "C")
-    assert fedul("compare --resume --out C --json").document == compared["left_out_divergence"][1].document
+    assert fedul("compare --resume --out C --json").document == compared["left_out_loss"][1].document
     table = fedul(f"{WITHOUT_TRUTH} --resume")
     assert "patients.csv: 2 seeds, 2 rounds" in table.out
-    assert "divergence on sets left out (std)" in table.out
+    assert "loss on sets left out (std)" in table.out
     assert contents(files / "C") == before
 
 
@@ -106,8 +108,8 @@ def test_missing_parts_are_trained_and_unmeasured_runs_are_measured(
     shutil.rmtree(runs / "seed-0/part-2")
     (runs / "seed-1/part-3/measurement.json").unlink()
     again = fedul("compare --resume --out C --json").document["results"]
-    before = compared["left_out_divergence"][1].document["results"]
-    assert [each["divergences"] for each in again] == [each["divergences"] for each in before]
+    before = compared["left_out_loss"][1].document["results"]
+    assert [each["losses"] for each in again] == [each["losses"] for each in before]
 
 
 @pytest.mark.parametrize(

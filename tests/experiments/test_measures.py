@@ -15,9 +15,9 @@ from fedul.config import FileDataConfig
 from fedul.errors import InputError
 from fedul.experiments.compare import compare
 from fedul.experiments.comparison_record import read_record
-from fedul.experiments.measures import DIVERGENCE, HELD_OUT_ERROR, TEST_ERROR, check_measurable, measure_of
+from fedul.experiments.measures import HELD_OUT_ERROR, LEFT_OUT_LOSS, TEST_ERROR, check_measurable, measure_of
 from fedul.training import RunFolder
-from fedul.training.choice import assign_folds
+from fedul.training.left_out import assign_folds, score_left_out
 from fedul.training.truth_metrics import error_at_prior
 
 from ..callbacks import Recorder
@@ -43,7 +43,7 @@ def write_table(folder: Path, sets: int = 4, shares: tuple[float, ...] | None = 
 
 def test_own_data_is_measured_by_its_true_classes_if_it_has_any(tmp_path: Path) -> None:
     options = write_table(tmp_path)
-    assert measure_of(FileDataConfig(**options)) is DIVERGENCE
+    assert measure_of(FileDataConfig(**options)) is LEFT_OUT_LOSS
     assert measure_of(FileDataConfig(**options, truth_column="class")) is HELD_OUT_ERROR
     assert measure_of(fedul.BenchmarkDataConfig()) is TEST_ERROR
 
@@ -71,20 +71,17 @@ def test_the_error_is_that_of_the_delivered_classifier_on_held_out_rows(tmp_path
     assert "held-out error %" in repr(comparison)
 
 
-def test_the_divergence_is_that_of_mean_predictions_over_sets_left_out(tmp_path: Path) -> None:
+def test_the_loss_is_that_of_rows_of_sets_left_out(tmp_path: Path) -> None:
     options = {**write_table(tmp_path), "ignore_columns": ["class"]}
     recorder = Recorder()
     comparison = compare(methods="fedul", out=tmp_path / "C", callbacks=[recorder], **options, **TINY)
     assert [title for _, _, title in recorder.started] == [f"fedul, part {part} of 3" for part in (1, 2, 3)]
     assert len(recorder.messages) == 1  # 8 sets are few
     federation = fedul.load(**options).federation
-    mix, found = federation.spec.class_mix, []
-    for client, folds in zip(federation.clients, assign_folds(federation.clients, 0), strict=True):
-        for number, fold in enumerate(folds):
-            classifier = RunFolder(tmp_path / f"C/runs/fedul_under_fedavg/seed-0/part-{fold + 1}").load_classifier()
-            rows = client.all_rows.index[client.all_rows.sets == number]
-            mean = classifier.with_prior(mix).predict_proba(client.inputs[rows]).mean(axis=0)
-            found.append(np.sum(client.priors[number] * np.log(client.priors[number] / mean)))
+    folds, found = assign_folds(federation.clients, 0), []
+    for part in range(3):
+        classifier = RunFolder(tmp_path / f"C/runs/fedul_under_fedavg/seed-0/part-{part + 1}").load_classifier()
+        found.extend(score_left_out(federation, [fold == part for fold in folds], classifier)[1])
     assert len(found) == 8
     assert_allclose(comparison.results[0].by_seed, [np.mean(found)], rtol=1e-6)  # sets have as many rows each
 
@@ -137,7 +134,7 @@ def test_a_class_that_would_be_missing_without_the_sets_left_out_is_refused(tmp_
     study = fedul.load(**{**options, "client_column": "client"})
     one = fedul.Federation(study.federation.clients[:1], study.federation.classes)
     with pytest.raises(InputError, match="with seed 5 a class would be missing without the sets left out"):
-        check_measurable(fedul.Study(one, None), DIVERGENCE, [5])
+        check_measurable(fedul.Study(one, None), LEFT_OUT_LOSS, [5])
 
 
 def test_clients_with_two_sets_have_none_to_leave_out(tmp_path: Path) -> None:

@@ -73,7 +73,9 @@ def test_the_loss_is_the_weighted_sum_of_its_terms() -> None:
     step = first_step(method, module)
     parts = [(value, combined(**{name: 1.0})) for name, value in weights.items() if name != "consistency_weight"]
     total = sum(value * part.loss(module, step).item() for value, part in parts)
-    change = consistency_loss(module, step, module(step.inputs), step.shared["length"], step.shared["own"]).mean()
+    half = step.first_half(0)  # consistency is that of a half of the rows
+    assert len(half.inputs) == (len(step.inputs) + 1) // 2
+    change = consistency_loss(module, half, module(half.inputs), step.shared["length"], step.shared["own"]).mean()
     assert_allclose(method.loss(module, step).item(), total + 0.2 * change.item(), rtol=1e-10)
 
 
@@ -136,7 +138,7 @@ def test_a_class_that_is_not_at_a_client_keeps_the_loss_finite() -> None:
 def test_tables_have_a_choice_and_images_have_not() -> None:
     method = FedULCombined()
     tables, images = method.alternatives((7,), 20), method.alternatives((1, 8, 8), 20)
-    assert [alternative.name for alternative in tables] == ["network", "linear", "consistent"]
+    assert [alternative.name for alternative in tables] == ["network", "linear", "consistent", "likelihood"]
     assert [alternative.name for alternative in images] == ["consistent"]
     # A weakly informative prior of variance 2.5^2, with sets as observations.
     assert_allclose(tables[0].training["l2"], 1 / (2 * 2.5**2 * 20))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +11,19 @@ import pytest
 import torch
 
 import fedul
-from fedul.core import Federation, Study, UnlabeledSets
+from fedul.core import Federation, Study
 from fedul.methods.base import Alternative
 from fedul.methods.fedul import FedUL
 from fedul.methods.fedul_combined import FedULCombined
 from fedul.training.choice import (
-    FOLDS,
     Choice,
     _decide,
     apply_alternative,
-    assign_folds,
     choose_settings,
     list_alternatives,
     resolve_recipe,
 )
+from fedul.training.left_out import FOLDS
 from fedul.training.recipe import Recipe
 
 from ..factories import gaussian_study, random_client
@@ -73,57 +72,43 @@ def test_the_alternative_that_predicts_the_priors_of_sets_left_out_is_chosen() -
     assert choice.alternatives[1].excess == 0
 
 
-def test_every_set_is_left_out_once_and_clients_with_few_sets_leave_none_out() -> None:
-    small = UnlabeledSets.from_arrays("small", torch.rand(8, 2), [0, 1] * 4, [[0.5, 0.5, 0], [0.1, 0.2, 0.7]])
-    large = gaussian_study(["large"], rows=5, sets=7).federation.clients[0]
-    folds = assign_folds([small, large], seed=0)
-    assert (folds[0] == -1).all()
-    assert set(folds[1].tolist()) == set(range(FOLDS))
-    assert (folds[1] >= 0).all()
-
-
-def test_labelled_sets_are_never_left_out() -> None:
-    client = gaussian_study(["a"], rows=5, sets=6).federation.clients[0]
-    priors = client.priors.copy()
-    priors[2] = [0, 1, 0]
-    (fold,) = assign_folds([replace(client, priors=priors, labelled_sets=[2])], seed=0)
-    assert fold[2] == -1
-    assert (np.delete(fold, 2) >= 0).all()
-
-
 @pytest.mark.parametrize(
     ("losses", "chosen"),
     [
-        ([[0.1, 0.1, 0.1, 0.1], [0.2, 0.2, 0.2, 0.2]], "first"),
-        ([[0.2, 0.21, 0.19, 0.2], [0.1, 0.1, 0.1, 0.1]], "second"),
-        ([[0.2, 0.0, 0.2, 0.0], [0.0, 0.15, 0.0, 0.15]], "first"),  # better on average, but not clearly
+        ([[-0.2, -0.2, -0.2, -0.2], [-0.1, -0.1, -0.1, -0.1]], "first"),
+        ([[-0.1, -0.11, -0.09, -0.1], [-0.2, -0.2, -0.2, -0.2]], "second"),
+        ([[-0.2, 0.0, -0.2, 0.0], [-0.05, -0.16, -0.05, -0.16]], "first"),  # better on average, by less than its error
+        ([[0.0, 0.0, 0.0, 0.0], [-0.2, 0.15, -0.2, 0.15]], "third"),  # nothing is clearly better than no classifier
+        ([[-0.1, 0.1, -0.1, 0.05], [0.0, 0.0, 0.0, 0.0]], "third"),
     ],
 )
-def test_another_alternative_must_be_clearly_better_than_the_first(losses: list[list[float]], chosen: str) -> None:
-    assert _decide(TWO, np.ones(4), np.array(losses)).chosen == chosen
+def test_another_alternative_must_be_better_than_the_first(losses: list[list[float]], chosen: str) -> None:
+    third = Alternative("third", fallback=True)
+    assert _decide([*TWO, third], np.ones(4), np.array([*losses, [0.5] * 4])).chosen == chosen
+    without = _decide(TWO, np.ones(4), np.array(losses)).chosen
+    assert without == chosen or chosen == "third"
 
 
 def test_larger_sets_count_more() -> None:
     losses = np.array([[0.0, 0.0, 0.5, 0.5], [0.4, 0.4, 0.1, 0.1]])
     scores = _decide(TWO, np.array([1.0, 1.0, 98.0, 98.0]), losses).alternatives
-    assert scores[0].divergence > scores[1].divergence
+    assert scores[0].loss > scores[1].loss
 
 
 def test_settings_of_the_user_stand() -> None:
     recipe = Recipe.of(None, {"learning_rate": 0.7, "model": "mlp", "rounds": 3})
-    network, linear, consistent = (
-        apply_alternative(recipe, alternative).config for alternative in FedULCombined().alternatives(TABLE, 20)
-    )
-    assert {each.learning_rate for each in (network, linear, consistent)} == {0.7}
-    assert {each.model for each in (network, linear, consistent)} == {"mlp"}
+    every = [apply_alternative(recipe, alternative).config for alternative in FedULCombined().alternatives(TABLE, 20)]
+    network, _, consistent, _ = every
+    assert {each.learning_rate for each in every} == {0.7}
+    assert {each.model for each in every} == {"mlp"}
     assert network.algorithm == "fedadam"
     assert consistent.method_option["consistency_weight"] == 0.3
     # With the network given, the first two alternatives are the same.
     names = [alternative.name for alternative in list_alternatives(recipe, FedULCombined(), TABLE, 20)]
-    assert names == ["network", "consistent"]
+    assert names == ["network", "consistent", "likelihood"]
 
 
-@pytest.mark.parametrize("name", ["network", "linear", "consistent"])
+@pytest.mark.parametrize("name", ["network", "linear", "consistent", "likelihood"])
 def test_an_alternative_is_compared_with_the_settings_that_it_is_delivered_with(name: str) -> None:
     recipe, method, federation = Recipe.of(None, {"seed": 3}), FedULCombined(), study().federation
     compared: dict[str, Recipe] = {}

@@ -23,9 +23,9 @@ def compare(settings: dict[str, Any], config: ConfigFile = None) -> None:
     """Compare methods and algorithms on one federation over several seeds.
 
     Prints mean and standard deviation of the test error, and a paired t-test against the best method without labels.
-    On your own data it is the error on held-out rows if --truth-column is given, else the divergence of mean
-    predictions from class priors, on sets left out of training; methods that need labels are left out. The runs are in
-    the folder of the comparison, which --resume extends.
+    On your own data it is the error on held-out rows if --truth-column is given, else the loss on sets left out of
+    training, which needs no labels; methods that need labels are left out. The runs are in the folder of the
+    comparison, which --resume extends.
     """
     options = merge_settings(settings, config, CONFIGS, leave_out=CHOSEN_BY_VARIANTS)
     # A wrong option is refused before torch is loaded, but for options of data that a resumed comparison knows.

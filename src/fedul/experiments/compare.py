@@ -54,8 +54,8 @@ def compare(
     data : str, Path, BenchmarkDataConfig or FileDataConfig, default="digits"
         A benchmark data set, by name or with all its settings, or your own table, images or arrays as for `fedul.load`.
         Own data is compared by the error on held-out rows if `truth_column` names their classes. Else each run is
-        trained three times without a third of the sets, and is measured by the divergence of its mean prediction over
-        each set left out from the class priors of the set.
+        trained three times without a third of the sets, and is measured by its loss on the sets left out
+        (`fedul.training.left_out`).
     methods : str or sequence of str, optional
         Names, with options after a colon: "fedul,supervised:labels=0.1". Default: those of `CompareConfig`, without
         those that need labels for own data.

@@ -47,7 +47,7 @@ class VariantResult(GridResult):
             "labels_used": self.labels_used,
             f"mean_{self.measure.quantity}": self.mean,
             "std": self.deviations[0],
-            f"{self.measure.quantity}s": self.by_seed,
+            self.measure.plural: self.by_seed,
             "p_value": self.p_value,
             "best": self.best,
             "seconds": self.seconds,

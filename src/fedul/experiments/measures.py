@@ -24,7 +24,8 @@ from fedul.errors import InputError
 from fedul.experiments.grid import GridResult, collect_results
 from fedul.experiments.job_pool import RunJob, StudyCache
 from fedul.training import Run
-from fedul.training.choice import BLOCK, FEWEST, FOLDS, assign_folds, score_left_out, without_sets
+from fedul.training.choice import FEWEST
+from fedul.training.left_out import BLOCK, FOLDS, assign_folds, score_left_out, without_sets
 from fedul.training.run_files import MEASUREMENT
 from fedul.training.truth_metrics import error_at_prior
 
@@ -39,6 +40,8 @@ class Measure:
         Its name in CSV and JSON.
     quantity : str
         Kind of number, in names of JSON keys: "error" gives ``mean_error`` and ``errors``.
+    plural : str
+        The same for several numbers.
     heading : str
         Its name in tables and plots.
     scale : float
@@ -49,21 +52,22 @@ class Measure:
 
     key: str
     quantity: str
+    plural: str
     heading: str
     scale: float
     decimals: int
 
 
-TEST_ERROR = Measure("test_error", "error", "error %", 100, 2)
-HELD_OUT_ERROR = Measure("held_out_error", "error", "held-out error %", 100, 2)
-DIVERGENCE = Measure("left_out_divergence", "divergence", "divergence on sets left out", 1, 4)
+TEST_ERROR = Measure("test_error", "error", "errors", "error %", 100, 2)
+HELD_OUT_ERROR = Measure("held_out_error", "error", "errors", "held-out error %", 100, 2)
+LEFT_OUT_LOSS = Measure("left_out_loss", "loss", "losses", "loss on sets left out", 1, 4)
 
 
 def measure_of(data: AnyDataConfig) -> Measure:
     """Return what is measured on this data."""
     if not isinstance(data, FileDataConfig):
         return TEST_ERROR
-    return DIVERGENCE if data.truth_column is None else HELD_OUT_ERROR
+    return LEFT_OUT_LOSS if data.truth_column is None else HELD_OUT_ERROR
 
 
 @dataclass(frozen=True)
@@ -78,14 +82,14 @@ class Measurement(Document):
         Error on held-out rows at the test prior; None without a truth column.
     rows : tuple of float
         Rows of each set that was left out of training.
-    divergences : tuple of float
-        Kullback-Leibler divergence of the mean prediction over each of these sets from its class priors.
+    losses : tuple of float
+        Mean loss of the rows of each of these sets (`fedul.training.left_out`).
     """
 
     weights_sha256: str
     held_out_error: float | None = None
     rows: tuple[float, ...] = ()
-    divergences: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,8 +127,8 @@ class MeasuredJob(RunJob):
             found = Measurement(digest, held_out_error=held_out_error(study, run.classifier))
         else:
             left_out = self._left_out(study.federation)
-            rows, divergences = score_left_out(study.federation, left_out, run.classifier)
-            found = Measurement(digest, rows=tuple(rows.tolist()), divergences=tuple(divergences.tolist()))
+            rows, losses = score_left_out(study.federation, left_out, run.classifier)
+            found = Measurement(digest, rows=tuple(rows.tolist()), losses=tuple(losses.tolist()))
         write_json(self.folder.path / MEASUREMENT, found.to_dict())
 
     def _left_out(self, federation: Federation) -> list[Index]:
@@ -174,7 +178,7 @@ def collect_measured(jobs: Sequence[RunJob]) -> GridResult:
     """
     measured = {job.folder.path: job.measurement() for job in jobs if isinstance(job, MeasuredJob)}
     found = collect_results([job.folder for job in jobs], lambda folder, _: _sums(measured[folder.path]))
-    parts = FOLDS if measure_of(jobs[0].data) is DIVERGENCE else 1
+    parts = FOLDS if measure_of(jobs[0].data) is LEFT_OUT_LOSS else 1
     by_seed = np.array(found.values).reshape(-1, parts, 2).sum(axis=1)  # (seeds, 2)
     values = tuple((float(total / count),) for total, count in by_seed)
     return replace(found, values=values, seconds=parts * found.seconds)
@@ -186,7 +190,7 @@ def _sums(measured: Measurement | None) -> tuple[float, float]:
         raise ValueError("nothing was measured")
     if measured.held_out_error is not None:
         return measured.held_out_error, 1.0
-    return float(np.dot(measured.rows, measured.divergences)), float(np.sum(measured.rows))
+    return float(np.dot(measured.rows, measured.losses)), float(np.sum(measured.rows))
 
 
 def check_measurable(study: Study, measure: Measure, seeds: Sequence[int]) -> list[str]:
@@ -204,7 +208,7 @@ def check_measurable(study: Study, measure: Measure, seeds: Sequence[int]) -> li
     clients = study.federation.clients
     if measure is HELD_OUT_ERROR and not any(len(client.held_out) for client in clients):
         raise InputError("truth-column: errors are measured on held-out rows, and there are none; raise --held-out.")
-    if measure is not DIVERGENCE:
+    if measure is not LEFT_OUT_LOSS:
         return []
     remedy = "name a column of true classes with --truth-column, or give more sets"
     for seed in seeds:

@@ -29,11 +29,14 @@ class Alternative:
         Settings of the method.
     training : mapping of str to object
         Fields of `fedul.TrainConfig`; those that the user gives take precedence.
+    fallback : bool
+        Whether it is chosen where the sets left out cannot tell anything.
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    fallback: bool = False
 
 
 class Method(ABC):

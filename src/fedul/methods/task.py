@@ -93,6 +93,22 @@ class Step:
         """Return the mean of one value per row. Losses must average with this, so that padded rows have no weight."""
         return values.mean(-1) if self.weight is None else (values * self.weight).sum(-1)
 
+    def first_half(self, axis: int) -> Step:
+        """Return the step with the first half of its rows, whose weights sum to one; rows are in random order.
+
+        Parameters
+        ----------
+        axis : int
+            Dimension of the rows: 1 with vectorized clients, else 0.
+        """
+        count, weight = (self.inputs.shape[axis] + 1) // 2, self.weight
+        if weight is not None:  # each client has its own number of real rows, which come first
+            real = (weight > 0).sum(-1, keepdim=True)
+            first = torch.arange(count, device=weight.device) < (real + 1) // 2
+            weight = first.to(weight.dtype) / first.sum(-1, keepdim=True).clamp_min(1)
+        targets = {name: values.narrow(axis, 0, count) for name, values in self.targets.items()}
+        return Step(self.inputs.narrow(axis, 0, count), targets, self.shared, weight)
+
 
 @dataclass(frozen=True, eq=False)
 class Task:

@@ -1,10 +1,9 @@
 """Choice of settings without labels, on sets that are never trained on.
 
-Rows held out of a set that is trained on do not test a classifier: one that recognises a set by irrelevant features
-also recognises its held-out rows, and its predicted shares follow the class priors. So each alternative of the method
-(`Method.alternatives`) is trained without some sets, and its mean prediction over each of these is compared with the
-class priors of the set. The alternative with the lowest divergence is chosen, if it is better than the first one by two
-standard errors over sets; else the first one is.
+Each alternative of the method (`Method.alternatives`) is trained without some sets and scored on these
+(`fedul.training.left_out`). The first alternative is chosen unless another one is better by more than a standard error
+over sets. If none is clearly better than a classifier that says nothing, the sets left out cannot tell, and the
+alternative that is meant for this (`Alternative.fallback`) is chosen.
 """
 
 from __future__ import annotations
@@ -18,27 +17,19 @@ import numpy as np
 
 from fedul._utils.display import counted
 from fedul._utils.documents import Document
-from fedul._utils.randomness import numpy_generator
 from fedul._utils.settings import to_dict
 from fedul.classifier import Classifier
-from fedul.core import Federation, Index, Matrix, UnlabeledSets, gather_rows
+from fedul.core import Federation, Matrix
 from fedul.errors import InputError
 from fedul.methods.base import Alternative, Method
 from fedul.training.early_stopping import resolve_rounds
+from fedul.training.left_out import FOLDS, assign_folds, score_left_out, without_sets
 from fedul.training.recipe import Recipe, is_given
 
-FOLDS = 3
-"""Parts of the sets, each of which is left out once."""
-FEWEST_AT_CLIENT = 3
-"""A client with fewer sets leaves none out."""
 FEWEST = 12
 """With fewer sets to leave out there is no choice: the first alternative is taken."""
 CLEARLY = 2.0
-"""Standard errors by which an alternative must be better than the first one."""
-SMALLEST_SHARE = 1e-4
-"""Lower bound of a mean prediction in a logarithm."""
-BLOCK = 8192
-"""Rows that are predicted at a time."""
+"""Standard errors by which an alternative must be better than no classifier, for the sets left out to tell."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +40,14 @@ class AlternativeScore(Document):
     ----------
     name : str
         Name of the alternative.
-    divergence : float
-        Mean over rows of the Kullback-Leibler divergence of a set's mean prediction from its class priors.
+    loss : float
+        Mean loss of their rows (`fedul.training.left_out`); 0 for a classifier that says nothing.
     excess, standard_error : float
-        Difference from the alternative with the lowest divergence, and its standard error over sets.
+        Difference from the alternative with the lowest loss, and its standard error over sets.
     """
 
     name: str
-    divergence: float
+    loss: float
     excess: float
     standard_error: float
 
@@ -122,8 +113,8 @@ def choose_settings(federation: Federation, recipe: Recipe, method: Method, trai
         for fold, part in enumerate(parts):
             classifier = train(part, chosen, f"choice {number} of {len(alternatives)}, part {fold + 1} of {FOLDS}")
             scores.append(score_left_out(federation, [of_client == fold for of_client in folds], classifier))
-        rows, divergences = (np.concatenate(values) for values in zip(*scores, strict=True))
-        losses.append(divergences)
+        rows, of_sets = (np.concatenate(values) for values in zip(*scores, strict=True))
+        losses.append(of_sets)
     return _decide(alternatives, rows, np.stack(losses))
 
 
@@ -192,72 +183,29 @@ def _settings(recipe: Recipe, alternative: Alternative) -> tuple[dict[str, Any],
     return dict(alternative.options), {name: value for name, value in alternative.training.items() if name in open_}
 
 
-def assign_folds(clients: Sequence[UnlabeledSets], seed: int) -> list[Index]:
-    """Return the fold of every set of each client; -1 for sets that are always trained on.
-
-    These are sets of labelled rows, and all sets of a client with fewer than `FEWEST_AT_CLIENT` others.
-    """
-    folds = []
-    for client in clients:
-        generator = numpy_generator(seed, "sets left out", client.name)
-        count = len(client.priors)
-        fold = np.full(count, -1)
-        free = np.setdiff1d(np.arange(count), client.labelled_sets)
-        if len(free) >= FEWEST_AT_CLIENT:
-            fold[generator.permutation(free)] = (np.arange(len(free)) + generator.integers(FOLDS)) % FOLDS
-        folds.append(fold)
-    return folds
-
-
-def without_sets(federation: Federation, left_out: Sequence[Index]) -> Federation:
-    """Return the federation without these sets."""
-    clients = [c.with_sets(np.flatnonzero(~out).tolist()) for c, out in zip(federation.clients, left_out, strict=True)]
-    return replace(federation, clients=clients)
-
-
-def score_left_out(federation: Federation, left_out: Sequence[Index], classifier: Classifier) -> tuple[Matrix, Matrix]:
-    """Return the rows of each set that is left out, and the divergence of its mean prediction from its priors.
-
-    Parameters
-    ----------
-    federation : Federation
-        The clients with all their sets.
-    left_out : sequence of ndarray of shape (M,), bool
-        By client, whether each of its sets was left out of training.
-    classifier : Classifier
-        What was trained without them.
-    """
-    classifier = classifier.without_adjustments()  # rows of a federation are adjusted already
-    mix = federation.spec.class_mix
-    assert mix is not None  # a federation knows the class mix of its rows
-    rows, divergences = [], []
-    for client, out in zip(federation.clients, left_out, strict=True):
-        for number in np.flatnonzero(out):
-            inputs = [(client.inputs, part.index[part.sets == int(number)]) for part in (client.train, client.held_out)]
-            predicted = np.concatenate([classifier.predict_proba(block) for block in gather_rows(inputs, BLOCK)])
-            weighted = predicted * (mix / federation.test_prior)
-            mean = (weighted / weighted.sum(axis=1, keepdims=True)).mean(axis=0).clip(SMALLEST_SHARE)
-            prior = client.priors[number]
-            rows.append(len(predicted))
-            divergences.append((prior * np.log(np.where(prior > 0, prior, 1) / mean)).sum())
-    return np.array(rows, dtype=np.float64), np.array(divergences)
-
-
 def _decide(alternatives: Sequence[Alternative], rows: Matrix, losses: Matrix) -> Choice:
-    """Choose from the divergences (alternatives, sets): the lowest, or the first where that is not clearly better."""
+    """Choose from the losses (alternatives, sets): see the top of this file."""
     weight = rows / rows.sum()
     means = losses @ weight
     best = int(means.argmin())
-    excess = losses - losses[best]  # paired: the same sets
-    spread = np.sqrt((weight**2 * (excess - (excess @ weight)[:, None]) ** 2).sum(axis=1))
-    errors = spread * math.sqrt(len(rows) / (len(rows) - 1))
+    errors = _standard_errors(losses - losses[best], weight)  # paired: the same sets
     scores = tuple(
         AlternativeScore(alternative.name, float(means[i]), float(means[i] - means[best]), float(errors[i]))
         for i, alternative in enumerate(alternatives)
     )
     sets = len(rows)
-    if best and means[0] - means[best] > CLEARLY * errors[0]:
-        reason = f"it predicts the class priors of {sets} sets best that were left out of training"
+    fallback = [alternative.name for alternative in alternatives if alternative.fallback]
+    if fallback and (-means <= CLEARLY * _standard_errors(losses, weight)).all():
+        reason = f"on {sets} sets left out of training no alternative is clearly better than no classifier"
+        return Choice(fallback[0], reason, sets, scores)
+    if best and means[0] - means[best] > errors[0]:
+        reason = f"it predicts {sets} sets best that were left out of training"
         return Choice(alternatives[best].name, reason, sets, scores)
-    reason = f"on {sets} sets left out of training no other predicts the class priors clearly better"
+    reason = f"on {sets} sets left out of training no other is better by more than a standard error"
     return Choice(alternatives[0].name, reason, sets, scores)
+
+
+def _standard_errors(values: Matrix, weight: Matrix) -> Matrix:
+    """Return the standard error of each weighted mean over sets of values (alternatives, sets)."""
+    spread = np.sqrt((weight**2 * (values - (values @ weight)[:, None]) ** 2).sum(axis=1))
+    return np.asarray(spread * math.sqrt(len(weight) / (len(weight) - 1)))

@@ -13,9 +13,9 @@ from fedul.config import TrainConfig
 from fedul.methods.base import Method
 from fedul.training.state import TrainingState
 
-MAX_ROUNDS = 100
+MAX_ROUNDS = 80
 """Most rounds of a run whose number of rounds follows the data."""
-PATIENCE = 10
+PATIENCE = 15
 """Rounds without a selected one after which such a run ends."""
 FIXED_ROUNDS = 30
 """Rounds without --rounds, where the last one is delivered."""
@@ -26,7 +26,7 @@ def resolve_rounds(config: TrainConfig) -> TrainConfig:
 
     >>> resolved = resolve_rounds(TrainConfig())
     >>> resolved.rounds, resolved.patience
-    (100, 10)
+    (80, 15)
     >>> resolve_rounds(TrainConfig(rounds=40)).patience
     0
     """
