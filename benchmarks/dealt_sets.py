@@ -1,6 +1,6 @@
 """The default method on digits dealt into sets: error, calibration, cost, longer runs, and each ingredient off in turn.
 
-    python benchmarks/dealt_sets.py --out FILE.jsonl [--part methods longer ablation fixed] [--seeds 300 301 302]
+    python benchmarks/dealt_sets.py --out FILE.jsonl [--part methods longer ...] [--seeds 301 302 ...]
     python benchmarks/dealt_sets.py --out FILE.jsonl --report
 
 --out gets one line per run; finished ones are not repeated (about 20 s per run of the default, 1 to 2 s per run of the
@@ -46,11 +46,31 @@ ABLATION: dict[str, dict[str, Any]] = {
 FIXED: dict[str, dict[str, Any]] = {f"{run} rounds 90": {**given, "rounds": 90} for run, given in ABLATION.items()}
 """Ablation with a fixed number of rounds, beside the run "rounds 90" of the default."""
 ABLATION_CELLS = [(10, "text", "iid", "realised"), (20, "text", "iid", "drawn")]
+NOISE = [(*cell[:3], "noise 0.8") for cell in REALISED if cell[2] == "iid"]
+NEIGHBOURS: dict[str, dict[str, Any]] = {
+    name: {"method": name, "rounds": 30, "force": True}
+    for name in ("soft-labels", "soft-em", "rcm", "llpfc", "easyllp", "llp-pvc", "fedllp", "fedllp-vat")
+}
+MNIST = [(10, "boosted", "iid", "mnist"), (10, "boosted", "noniid", "mnist")]
+SOURCES: dict[str, dict[str, Any]] = {
+    "realised": {"prior_source": "realised"},
+    "drawn": {"prior_source": "drawn"},
+    "noise 0.8": {"prior_noise": 0.8},
+    "mnist": {"data": "mnist"},
+}
+"""Settings of `fedul.load` by the last part of a cell."""
 PARTS = {
     "methods": (REALISED + DRAWN, METHODS),
     "longer": ([cell for cell in REALISED if cell[1] == "text"], LONGER | EQUAL),
     "ablation": (ABLATION_CELLS, ABLATION),
     "fixed": (ABLATION_CELLS[:1], FIXED),
+    "noise": (NOISE, METHODS),
+    "neighbours": (ABLATION_CELLS, NEIGHBOURS),
+    "mnist": (MNIST, {run: {"model": "small-cnn", **given, "rounds": 15} for run, given in METHODS.items()}),
+    "mnist-neighbours": (
+        MNIST[:1],
+        {run: {"model": "small-cnn", **given, "rounds": 15} for run, given in NEIGHBOURS.items()},
+    ),
 }
 KEYS = ("sets", "priors", "split", "source", "seed", "run")
 
@@ -65,7 +85,8 @@ def measure(cell: Sequence[Any], seed: int, run: str, settings: dict[str, Any]) 
     line: Line = dict(zip(KEYS, (*cell, seed, run), strict=True))
     sets, priors, split, source = cell
     try:
-        study = fedul.load("digits", seed=seed, sets=sets, prior_recipe=priors, split=split, prior_source=source)
+        given = {"data": "digits", **SOURCES[source]}
+        study = fedul.load(**given, seed=seed, sets=sets, prior_recipe=priors, split=split)
     except InputError:
         return {**line, "error": None}
     started = time.process_time()
@@ -110,7 +131,9 @@ def compare(one: Sequence[float], other: Sequence[float]) -> tuple[float, str]:
 
 def report(results: Results) -> None:
     """Print the tables."""
-    for source, cells in (("realised", REALISED), ("drawn", DRAWN)):
+    for source, cells in (("realised", REALISED), ("drawn", DRAWN), ("noise 0.8", NOISE), ("mnist", MNIST)):
+        if not any(results.cells(cells, "default")):
+            continue
         print(f"\n## {source}\n\n| sets, priors, split | {' | '.join(METHODS)} | ratio | p | to supervised |")
         print("|---" + "|---:" * (len(METHODS) + 3) + "|")
         ratios = []
@@ -142,6 +165,15 @@ def report(results: Results) -> None:
         errors = [values[: min(map(len, errors))] for values in errors]
         ratio, p_value = compare(errors[0], errors[1])
         print(f"| {name_of(cell)} | {' | '.join(map(percent, errors))} | {ratio:.2f} | {p_value} |")
+    print(
+        f"\n## neighbours\n\n| cell | default | {' | '.join(NEIGHBOURS)} |\n|---"
+        + "|---:" * (len(NEIGHBOURS) + 1)
+        + "|"
+    )
+    for cell in [*ABLATION_CELLS, *MNIST]:
+        errors = [results.values(cell, run) for run in ("default", *NEIGHBOURS)]
+        if errors[0] and errors[-1]:
+            print(f"| {name_of(cell)}, {cell[3]} | {' | '.join(map(percent, errors))} |")
     print("\n## ablation\n\n| cell | run | error | ratio | p | calibration | seconds |\n|---|---" + "|---:" * 5 + "|")
     for cell in ABLATION_CELLS:
         for run in ("default", *ABLATION, "rounds 90", *FIXED):
@@ -169,7 +201,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--part", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(300, 305)))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(301, 311)))
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
     lines = read_lines(options.out)

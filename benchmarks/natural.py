@@ -1,19 +1,22 @@
 """Accuracy and AUC on tables whose groups nobody dealt, beside five lines of scikit-learn and models with labels.
 
-    python benchmarks/natural.py FOLDER [--out natural.jsonl] [--method fedul] [--set rounds=30 ...]
+    python benchmarks/natural.py FOLDER [--out natural.jsonl] [--runs fedul "network without p" ...]
+    python benchmarks/natural.py --out natural.jsonl --report
 
 FOLDER has SPLIT/CASE folders with rows.csv (columns client, group and features), prevalence.csv (client, group and a
 column per class, in percent), new.csv and new_truth.csv (column truth) with rows that were set aside, and
-rows_truth.csv (rows.csv with a column truth) for the models with labels. Finished cases in --out are not run again.
+rows_truth.csv (rows.csv with a column truth) for the models with labels. --runs are names of methods or of RUNS;
+without it the default method runs. Finished runs in --out are not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +27,36 @@ from sklearn.metrics import roc_auc_score
 
 import fedul
 from _measure import append_line, read_lines
+from fedul.config import GENERIC
 from fedul.data.files.new_rows import RowReader
+from fedul.methods.fedul_combined import FedULCombined
 
 Scores = tuple[float, float]
+DEFAULT = "default"
+ABLATIONS = {
+    "network": ("", "set_weight", "proportion_weight", "common_mix", "l2"),
+    "linear": ("",),
+    "consistent": ("", "set_weight", "proportion_weight", "consistency_weight", "trust", "l2"),
+    "likelihood": ("",),
+}
+"""Alternatives of the default method, and the ingredients that are switched off in turn."""
+RUNS = {f"{name} without {off}" if off else name: (name, off) for name, options in ABLATIONS.items() for off in options}
+
+
+def settings_of(run: str, sets: int) -> dict[str, Any]:
+    """Return the settings of a run: of the default, an alternative, an ablation, or a method with 30 rounds."""
+    if run == DEFAULT:
+        return {}
+    if run not in RUNS:
+        return {"method": run, "rounds": 30, "force": True}
+    name, off = RUNS[run]
+    (chosen,) = (each for each in FedULCombined().alternatives((1,), sets) if each.name == name)
+    options, training = dict(chosen.options) or {"trust": 0.0}, dict(chosen.training)
+    if off == "l2":
+        training["l2"] = 0.0
+    elif off:
+        options[off] = False if off == "common_mix" else 0.0
+    return {"method_option": options, "force": True, **GENERIC, **training}
 
 
 def score(truth: np.ndarray, probabilities: np.ndarray, classes: list[str]) -> Scores:
@@ -61,7 +91,7 @@ def baselines(study: fedul.Study, case: Path, truth: np.ndarray) -> Iterator[tup
     yield "majority", (max(float((truth == name).mean()) for name in classes), 0.5)
 
 
-def run_case(case: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+def run_case(case: Path, name: str) -> dict[str, Any]:
     """Return the scores of all models on one case."""
     study = fedul.load(
         case / "rows.csv",
@@ -73,14 +103,16 @@ def run_case(case: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     truth = pd.read_csv(case / "new_truth.csv")["truth"].astype(str).to_numpy()
     scores = dict(baselines(study, case, truth))
     started = time.monotonic()
-    run = fedul.train(study, seed=0, **settings)
+    sets = sum(len(client.priors) for client in study.federation.clients)
+    run = fedul.train(study, seed=0, **settings_of(name, sets))
     seconds = time.monotonic() - started
     classes = list(run.classifier.classes)
     order = np.argsort(classes)
     probabilities = run.classifier.predict_proba(case / "new.csv")[:, order]
     scores["fedul"] = score(truth, probabilities, sorted(classes))
     chosen = "" if run.result.choice is None else run.result.choice.chosen
-    return {"split": case.parent.name, "case": case.name, "chosen": chosen, "seconds": round(seconds, 1), **scores}
+    line = {"split": case.parent.name, "case": case.name, "run": name, "chosen": chosen, "seconds": round(seconds, 1)}
+    return {**line, **scores}
 
 
 def print_table(results: list[dict[str, Any]]) -> None:
@@ -102,29 +134,39 @@ def print_table(results: list[dict[str, Any]]) -> None:
     print(f"\nAUC at least that of soft-set LR less 0.01: {level} of {len(means)} tables.")
 
 
+def print_runs(results: list[dict[str, Any]]) -> None:
+    """Print mean accuracy (AUC) of each run over all tables, and the paired difference in AUC from the default."""
+    by_run: dict[str, dict[tuple[str, str], Scores]] = defaultdict(dict)
+    for result in results:
+        by_run[result["run"]][result["split"], result["case"]] = result["fedul"]
+    print("| run | tables x splits | accuracy (AUC) | AUC less that of the default (s.e.) |\n|---|---:|---:|---:|")
+    for run, scores in by_run.items():
+        accuracy, auc = np.mean(list(scores.values()), axis=0)
+        both = [scores[key][1] - by_run[DEFAULT][key][1] for key in scores if key in by_run[DEFAULT]]
+        error = np.std(both, ddof=1) / len(both) ** 0.5 if len(both) > 1 else float("nan")
+        print(f"| {run} | {len(scores)} | {accuracy:.3f} ({auc:.3f}) | {np.mean(both):+.3f} ({error:.3f}) |")
+
+
 def main() -> None:
     """Score all cases of a folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path, help="JSON lines, one per case and split")
-    parser.add_argument("--method")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of fedul.train")
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one per case, split and run")
+    parser.add_argument("--runs", nargs="+", default=[DEFAULT])
+    parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
-    settings = dict(pair.split("=", 1) for pair in options.set)
-    if options.method:
-        settings["method"] = options.method
     warnings.simplefilter("ignore")
-    results = []
-    if options.out:
+    results = read_lines(options.out)
+    done = {(result["split"], result["case"], result["run"]) for result in results}
+    cases = [] if options.folder is None else sorted(path.parent for path in options.folder.glob("*/*/rows.csv"))
+    for name, case in itertools.product(options.runs, cases):
+        if (case.parent.name, case.name, name) not in done:
+            append_line(options.out, run_case(case, name))
+    if options.report:
         results = read_lines(options.out)
-    done = {(result["split"], result["case"]) for result in results}
-    for case in sorted(path.parent for path in options.folder.glob("*/*/rows.csv")):
-        if (case.parent.name, case.name) in done:
-            continue
-        results.append(run_case(case, settings))
-        if options.out:
-            append_line(options.out, results[-1])
-    print_table(results)
+        print_table([result for result in results if result["run"] == DEFAULT])
+        print()
+        print_runs(results)
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def test_a_class_that_is_not_at_a_client_keeps_the_loss_finite() -> None:
 def test_tables_have_a_choice_and_images_have_not() -> None:
     method = FedULCombined()
     tables, images = method.alternatives((7,), 20), method.alternatives((1, 8, 8), 20)
-    assert [alternative.name for alternative in tables] == ["network", "linear", "consistent", "likelihood"]
+    assert [alternative.name for alternative in tables] == ["linear", "network", "consistent", "likelihood"]
     assert [alternative.name for alternative in images] == ["consistent"]
     # A weakly informative prior of variance 2.5^2, with sets as observations.
     assert_allclose(tables[0].training["l2"], 1 / (2 * 2.5**2 * 20))

@@ -98,14 +98,14 @@ def test_larger_sets_count_more() -> None:
 def test_settings_of_the_user_stand() -> None:
     recipe = Recipe.of(None, {"learning_rate": 0.7, "model": "mlp", "rounds": 3})
     every = [apply_alternative(recipe, alternative).config for alternative in FedULCombined().alternatives(TABLE, 20)]
-    network, _, consistent, _ = every
+    linear, _, consistent, _ = every
     assert {each.learning_rate for each in every} == {0.7}
     assert {each.model for each in every} == {"mlp"}
-    assert network.algorithm == "fedadam"
+    assert linear.algorithm == "fedadam"
     assert consistent.method_option["consistency_weight"] == 0.3
     # With the network given, the first two alternatives are the same.
     names = [alternative.name for alternative in list_alternatives(recipe, FedULCombined(), TABLE, 20)]
-    assert names == ["network", "consistent", "likelihood"]
+    assert names == ["linear", "consistent", "likelihood"]
 
 
 @pytest.mark.parametrize("name", ["network", "linear", "consistent", "likelihood"])
@@ -138,13 +138,13 @@ def test_options_of_the_method_leave_nothing_to_choose() -> None:
 
 def test_few_sets_are_not_compared() -> None:
     run = fedul.train(gaussian_study(["north", "south", "west"], rows=8, sets=3), rounds=1)
-    assert run.result.choice == Choice("network", "only 9 sets could be left out, so nothing was compared")
+    assert run.result.choice == Choice("linear", "only 9 sets could be left out, so nothing was compared")
 
 
 def test_choose_off_takes_the_first_alternative() -> None:
     run = fedul.train(study(), rounds=1, choose="off")
     assert run.result.choice is not None
-    assert run.result.choice.chosen == "network"
+    assert run.result.choice.chosen == "linear"
     assert run.result.choice.sets == 0
 
 
