@@ -239,6 +239,9 @@ def _convert(f: Field[Any], hint: Any, value: Any) -> Any:
     return value
 
 
+BOOLEANS = {"true": True, "false": False}
+
+
 def _convert_type(kind: type[Any], value: Any, name: str) -> Any:
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if kind not in words:
@@ -246,6 +249,8 @@ def _convert_type(kind: type[Any], value: Any, name: str) -> Any:
     if kind in (bool, str):
         if isinstance(value, kind) and value != "":
             return value
+        if kind is bool and value in BOOLEANS:  # options of methods and algorithms are text on the command line
+            return BOOLEANS[value]
     elif not isinstance(value, bool):
         try:
             if kind is int:

@@ -71,9 +71,6 @@ class Method(ABC):
     vectorized: ClassVar[bool] = False
     """Whether `loss` and `begin_round` accept a leading dimension of clients. Without it clients train in a loop."""
 
-    needs_evaluation: ClassVar[bool] = False
-    """Whether `directive` depends on the held-out evaluation of the previous round."""
-
     needs_truth: ClassVar[bool] = False
     """Whether the method needs the labels of research data; they are set as its field ``truth``."""
 
@@ -111,6 +108,11 @@ class Method(ABC):
         step : Step
             The rows of the step and their targets.
         """
+
+    @property
+    def needs_evaluation(self) -> bool:
+        """Whether `directive` depends on the held-out evaluation of the previous round."""
+        return False
 
     @property
     def pools_sets(self) -> bool:

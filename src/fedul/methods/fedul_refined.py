@@ -79,12 +79,15 @@ class FedULRefined(Method):
 
     vectorized: ClassVar[bool] = True
     uses_transition: ClassVar[bool] = True
-    needs_evaluation: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.latest < self.earliest:
             raise InputError(f"latest: {self.latest} rounds of FedUL at most, but {self.earliest} at least (earliest).")
+
+    @property
+    def needs_evaluation(self) -> bool:
+        return bool(self.trust)
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         rows, device, precision = client.prior_rows, client.inputs.device, compute_dtype(client.inputs)

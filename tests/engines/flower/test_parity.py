@@ -11,7 +11,7 @@ import torch
 import fedul
 from fedul.algorithms import ALGORITHMS
 from fedul.engines.flower.server.coordinator import run_coordinator
-from fedul.errors import EnvironmentFailure
+from fedul.errors import EnvironmentFailure, InputError
 from fedul.training import RunFolder
 
 from .wire import Wire, digits_sites
@@ -117,3 +117,20 @@ def test_the_report_says_what_sites_do_not_disclose(tmp_path: Path) -> None:
 def test_a_run_waits_for_the_configured_number_of_sites(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match=r"2 of 3 sites connected within 0.1 s \(client-1, client-2\)"):
         run_coordinator(Wire(digits_sites(tmp_path, 2)), settings(tmp_path, 3, **{"start-seconds": 0.1}))
+
+
+def test_sites_learn_from_how_they_differ_if_they_know_the_class_mix_of_all_rows(tmp_path: Path) -> None:
+    training = {"method": "fedul-combined", "rounds": 2}
+    options = {"common_mix": True, "proportion_weight": 1.0}
+    study = fedul.load("digits", clients=3)
+    mix = study.federation.spec.class_mix
+    assert mix is not None
+    text = ",".join(f"{name}={share!r}" for name, share in zip(CLASSES.split(","), mix.tolist(), strict=True))
+    changed = {**training, "method-option": ["common_mix=true", "proportion_weight=1"]}
+    given = settings(tmp_path, 3, **changed, **{"class-mix": text})
+    wire = Wire(digits_sites(tmp_path, 3))
+    found = run_coordinator(wire, given)
+    expected = fedul.train(study, **training, method_option=options, engine_mode="loop")
+    assert_same(found, expected)
+    with pytest.raises(InputError, match="another class-mix"):
+        run_coordinator(wire, settings(tmp_path, 3, resume=True, **changed))

@@ -22,6 +22,10 @@ class CoordinatorConfig:
     test_prior: str = option(
         "uniform", "Class mix of the population that the classifier is for: uniform, or 'A=0.1,B=0.9'."
     )
+    class_mix: str | None = option(
+        None,
+        "Class mix of the rows of all sites, if it is known: 'A=0.1,B=0.9'. Sites then learn from how they differ.",
+    )
     site_adjustment: bool = option(False, "Whether each site standardises its rows as if it had the test prior.")
     sites: int = option(2, "Sites to wait for before the first round.", low=1)
     min_sites: int = option(2, "Updates that a round needs; with fewer it is repeated.", low=1)

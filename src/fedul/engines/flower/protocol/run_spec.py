@@ -37,19 +37,21 @@ class RunSpec(TaskSpec):
             "scaling": vars(self.scaling),
             "schema": None if self.schema is None else self.schema.to_dict(),
             "input_shape": list(self.input_shape),
+            "class_mix": None if self.class_mix is None else self.class_mix.tolist(),
             "site_adjustment": self.site_adjustment,
         }
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> RunSpec:
         """Return the object from the result of `to_dict`."""
-        classes = tuple(map(str, stored["classes"]))
+        classes, mix = tuple(map(str, stored["classes"])), stored.get("class_mix")
         return cls(
             classes,
             validate_test_prior(np.array(stored["test_prior"], dtype=np.float64), classes),
             tuple(map(int, stored["input_shape"])),
             Scaling(float(stored["scaling"]["scale"]), float(stored["scaling"]["shift"])),
             schema_from_dict(stored["schema"]),
+            None if mix is None else validate_test_prior(np.array(mix, dtype=np.float64), classes, where="class-mix"),
             signature=DataSignature.from_dict(stored["signature"]),
             site_adjustment=bool(stored.get("site_adjustment", False)),
         )

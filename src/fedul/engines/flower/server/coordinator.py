@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
 from fedul import models
 from fedul._utils.documents import read_document
 from fedul._utils.files import read_json, write_bytes, write_json
@@ -103,14 +105,14 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     """
     config, training = read_settings(settings)
     folder, callback = RunFolder(config.out), CallbackList([LogProgress(), *callbacks])
-    test_prior, recipe = _parse_test_prior(config), Recipe(training)
-    stored = _read_stored_run(folder, config, test_prior)
+    (test_prior, class_mix), recipe = _parse_mixes(config), Recipe(training)
+    stored = _read_stored_run(folder, config, test_prior, class_mix)
     if stored:
         folder.check(_record(stored.spec, _resolve(recipe, stored.spec).config), resume=config.resume)
     folder.make()
     run_id, spec = (stored.run, stored.spec) if stored else (secrets.token_hex(8), None)
     registry = SiteRegistry(transport, config, training, run_id, callback, spec, config.sites)
-    spec = spec or registry.agree(test_prior)
+    spec = spec or registry.agree(test_prior, class_mix)
     recipe = _resolve(recipe, spec)
     registry.training = training = recipe.config
     module = models.build(training.model, spec.input_shape, len(spec.classes), training.seed)
@@ -167,7 +169,7 @@ def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, Train
         raise InputError(f"start-weights: '{start}' is not the absolute path of a file at the coordinator.")
     Recipe(training).make_method(None)
     Recipe(training).make_algorithm()
-    _parse_test_prior(config)
+    _parse_mixes(config)
     # A checkpoint every round: sites keep their state for the round of the last one.
     return config, replace(training, checkpoint_every=1, device="cpu")
 
@@ -179,13 +181,18 @@ def _resolve(recipe: Recipe, spec: RunSpec) -> Recipe:
     return replace(recipe, config=replace(recipe.config, model=model))
 
 
-def _parse_test_prior(config: CoordinatorConfig) -> Matrix:
-    """Return the test prior (K,)."""
-    shares = parse_class_mix(config.test_prior, config.classes, where="test-prior")
-    return validate_test_prior(shares, config.classes, where="test-prior")
+def _parse_mixes(config: CoordinatorConfig) -> tuple[Matrix, Matrix | None]:
+    """Return the test prior (K,), and the class mix of all rows, if it is given."""
+    prior, mix = (
+        validate_test_prior(parse_class_mix(text, config.classes, where=where), config.classes, where=where)
+        for text, where in ((config.test_prior, "test-prior"), (config.class_mix or "uniform", "class-mix"))
+    )
+    return prior, mix if config.class_mix else None
 
 
-def _read_stored_run(folder: RunFolder, config: CoordinatorConfig, test_prior: Matrix) -> StoredRun | None:
+def _read_stored_run(
+    folder: RunFolder, config: CoordinatorConfig, test_prior: Matrix, class_mix: Matrix | None
+) -> StoredRun | None:
     """Return what the sites agreed on when the run in this folder started; None for a new run."""
     file, exists = folder.path / RUN_SPEC, folder.stored_config() is not None
     if exists and not config.resume:
@@ -200,6 +207,9 @@ def _read_stored_run(folder: RunFolder, config: CoordinatorConfig, test_prior: M
         raise InputError(f"{file}: damaged; restore a copy, or start a new run in another out.") from None
     if tuple(stored.spec.classes) != config.classes or not (stored.spec.test_prior == test_prior).all():
         raise InputError(f"{folder.path}: holds a run with other classes or another test prior; choose another out.")
+    mix = stored.spec.class_mix
+    if (mix is None) != (class_mix is None) or (mix is not None and not np.array_equal(mix, np.asarray(class_mix))):
+        raise InputError(f"{folder.path}: holds a run with another class-mix; choose another out.")
     if stored.spec.site_adjustment != config.site_adjustment:
         raise InputError(f"{folder.path}: holds a run with another site-adjustment; choose another out.")
     return stored

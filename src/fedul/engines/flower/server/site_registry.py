@@ -91,7 +91,7 @@ class SiteRegistry:
     _refused: dict[str, str] = field(default_factory=dict)  # name -> reason
     _pending: dict[str, PendingSite] = field(default_factory=dict)
 
-    def agree(self, test_prior: Matrix) -> RunSpec:
+    def agree(self, test_prior: Matrix, class_mix: Matrix | None = None) -> RunSpec:
         """Wait for the sites and return the spec that fits their data; sites with unusable columns are refused."""
         self._pending = self._wait_for_sites()
         signatures = {
@@ -100,7 +100,7 @@ class SiteRegistry:
         if not signatures:
             raise EnvironmentFailure("no site has usable data; see why the sites were refused.")
         spec, mismatches, warnings = agree_on_spec(signatures, self.config.classes, test_prior)
-        self.spec = replace(spec, site_adjustment=self.config.site_adjustment)
+        self.spec = replace(spec, class_mix=class_mix, site_adjustment=self.config.site_adjustment)
         for message in warnings:
             self.callback.on_warning(message)
         self.expected = len(signatures) - len(mismatches)
