@@ -327,3 +327,19 @@ def test_a_factory_that_cannot_be_found_is_an_input_error(users_module: str, nam
 def test_importing_the_registry_imports_no_torch() -> None:
     code = "import sys, fedul.models; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_network_can_start_from_a_class_mix(name: str) -> None:
+    shape = (1, 8, 8)
+    plain, shifted = (build(name, shape, 3, seed=1, prior=prior) for prior in (None, [0.7, 0.2, 0.1]))
+    rows = torch.rand(4, *shape)
+    difference = (shifted.eval()(rows) - plain.eval()(rows)).detach()
+    expected = torch.tensor([0.7, 0.2, 0.1]).log()
+    torch.testing.assert_close(difference, (expected - expected.mean()).expand(4, 3), atol=1e-5, rtol=1e-5)
+    assert torch.equal(build(name, shape, 3, seed=1, prior=[1 / 3] * 3)(rows), plain(rows))
+
+
+def test_a_network_of_the_user_starts_as_it_is() -> None:
+    own = torch.nn.Linear(4, 2)
+    assert torch.equal(build(own, (4,), 2, seed=0, prior=[0.9, 0.1]).bias, own.bias)

@@ -9,7 +9,7 @@ import contextlib
 import copy
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from fedul._utils.lazy import import_object
@@ -18,6 +18,8 @@ from fedul.errors import InputError, first_line, unknown_name
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from fedul.core import Matrix
 
 __all__ = ["MODELS", "Factory", "Model", "build", "load_start_weights", "resolve"]
 
@@ -41,7 +43,9 @@ PLAIN_FLOATS = ("float16", "bfloat16", "float32", "float64")
 _SMALLEST_IMAGE = {"small-cnn": 4, "paper-cnn": 4, "resnet18": 1}
 
 
-def build(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+def build(
+    model: Model, shape: tuple[int, ...], classes: int, seed: int, prior: Sequence[float] | Matrix | None = None
+) -> nn.Module:
     """Return a network from rows to logits. The random state of torch is unchanged.
 
     Parameters
@@ -55,6 +59,9 @@ def build(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.M
         Number of logits.
     seed : int
         Seed of the initial weights.
+    prior : array of shape (K,), optional
+        Class mix that a network of `MODELS` starts from: without it a rare class takes many rounds to become rare in
+        the predictions. Networks of the user start as they are.
 
     Raises
     ------
@@ -94,6 +101,11 @@ def build(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.M
                 "let the factory return the network."
             )
         _check_by_dry_run(module, named, shape, classes)
+    if prior is not None and isinstance(model, str) and not is_custom:
+        with torch.no_grad():
+            log_prior = torch.log(torch.as_tensor(prior, dtype=torch.float64))
+            bias = module.get_parameter(next(name for name in _head_names(module) if name.endswith("bias")))
+            bias.add_((log_prior - log_prior.mean()).to(bias.dtype))
     return module
 
 

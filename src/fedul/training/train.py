@@ -195,9 +195,8 @@ def _build_context(study: Study, recipe: Recipe, store: ClientStore) -> RunConte
     if config.selection != "last" and not any(len(c.held_out) for c in federation.clients):
         raise InputError(f"select {config.selection}: no client has held-out rows; hold some out, or use select last.")
     name = models.resolve(config.model, federation.input_shape) if recipe.model is None else "custom"
-    module = models.build(
-        name if recipe.model is None else recipe.model, federation.input_shape, len(federation.classes), config.seed
-    )
+    model, classes = name if recipe.model is None else recipe.model, len(federation.classes)
+    module = models.build(model, federation.input_shape, classes, config.seed, federation.test_prior)
     method = recipe.make_method(truth)
     _check_fit(federation, module, method, config)
     if config.start_weights:

@@ -115,7 +115,7 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     spec = spec or registry.agree(test_prior, class_mix)
     recipe = _resolve(recipe, spec)
     registry.training = training = recipe.config
-    module = models.build(training.model, spec.input_shape, len(spec.classes), training.seed)
+    module = models.build(training.model, spec.input_shape, len(spec.classes), training.seed, spec.test_prior)
     if training.start_weights:
         models.load_start_weights(module, training.start_weights)
     registry.admit(registry.expected, config.start_seconds)
