@@ -199,7 +199,7 @@ def history(losses: Sequence[float | None]) -> list[RoundMetrics]:
 
 def refines(method: FedULRefined, losses: Sequence[float | None]) -> bool:
     """Whether the round after these is one of refinement."""
-    return method.directive(history(losses)) == {"refine": 1.0}
+    return method.directive(history(losses)).get("refine") == 1.0
 
 
 def first_refinement(method: FedULRefined, losses: Sequence[float | None]) -> int | None:
@@ -275,3 +275,13 @@ def test_a_resumed_run_ends_as_one_that_was_never_stopped(tmp_path: Path) -> Non
     whole = train("fedul-refined", 5, AT_ONCE)
     train("fedul-refined", 3, AT_ONCE, out=tmp_path)
     assert train("fedul-refined", 5, AT_ONCE, out=tmp_path, resume=True).weights_sha256 == whole.weights_sha256
+
+
+def test_class_shares_are_not_estimated_by_a_classifier_that_deteriorates() -> None:
+    falling = [2.0, *(1.0 + 0.5**n for n in range(1, 9))]
+    method = FedULRefined()
+    assert method.directive(history(falling)) == {"refine": 1.0, "reestimate": 1.0}
+    worse = [*falling, falling[-1] + 0.05]  # 5 % of what the loss has fallen by
+    assert method.directive(history(worse)) == {"refine": 1.0, "reestimate": 0.0}
+    assert method.directive(history([*worse, falling[-1] + 0.01]))["reestimate"] == 1.0
+    assert FedULRefined(reestimate=False).directive(history(falling))["reestimate"] == 0.0

@@ -165,7 +165,7 @@ def test_the_mean_of_exactly_the_rows_that_priors_speak_of_agrees_with_them(of: 
     task = method.task(client, make_federation(client).spec)
     assert len(task) == len(client.train)
     assert_array_equal(task.index, rows.index)
-    targets = task_of_round(method, task, module, {"refine": 1.0}).targets
+    targets = task_of_round(method, task, module, {"refine": 1.0, "reestimate": 1.0}).targets
     assert_allclose(set_means(targets.rows["soft"], targets, len(client.priors)), client.priors, rtol=0, atol=1e-6)
     assert_allclose(targets.sets["joint"], task.targets.sets["joint"], rtol=1e-12)
 
@@ -173,7 +173,7 @@ def test_the_mean_of_exactly_the_rows_that_priors_speak_of_agrees_with_them(of: 
 def test_minus_log_q_uses_the_estimated_class_shares_of_all_rows() -> None:
     method, module, spec = FedULRefined(), seeded_network(), make_federation(CLIENT).spec
     task = method.task(CLIENT, spec)
-    targets = task_of_round(method, task, module, {"refine": 1.0}).targets
+    targets = task_of_round(method, task, module, {"refine": 1.0, "reestimate": 1.0}).targets
     with torch.no_grad():
         logits = predict_task(module, task) + task.targets.sets["joint"][task.targets.rows["set"]]
     shares = reestimate_priors(logits, task.targets).numpy()

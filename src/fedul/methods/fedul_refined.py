@@ -123,7 +123,9 @@ class FedULRefined(Method):
         return [f"fedul-refined: in a run of {rounds} rounds refinement did not start, so this was fedul; add rounds."]
 
     def directive(self, history: Sequence[RoundMetrics]) -> Mapping[str, float]:
-        return {"refine": 1.0} if self.trust and len(history) >= self._refinement_start(history) else {}
+        if not self.trust or len(history) < self._refinement_start(history):
+            return {}
+        return {"refine": 1.0, "reestimate": float(self.reestimate and self._is_near_best(history))}
 
     def patience_start(self, history: Sequence[RoundMetrics]) -> int:
         refined = [metrics.round for metrics in history if metrics.directive]
@@ -138,7 +140,7 @@ class FedULRefined(Method):
         given_set = logits + take_rows(targets.sets["joint"], targets.rows["set"])
         rows = {**targets.rows, "soft": match_priors(given_set, targets)}
         targets = replace(targets, sets={**targets.sets, "match": match_strength(targets)})
-        if not self.reestimate:
+        if not directive.get("reestimate"):
             return replace(targets, rows=rows), client_state
         priors = targets.sets["priors"]
         ratio = (reestimate_priors(given_set, targets) / priors).log()
@@ -147,11 +149,20 @@ class FedULRefined(Method):
         sets, client = {**targets.sets, "joint": joint}, {**targets.client, "marginal": marginal}
         return replace(targets, rows=rows, sets=sets, client=client), client_state
 
+    def _is_near_best(self, history: Sequence[RoundMetrics]) -> bool:
+        """Return whether the last round is about as good as the best one, by the held-out loss.
+
+        Estimates of class shares from a classifier that deteriorates make the next one worse, so they are not used.
+        """
+        losses = _known_losses(history)
+        if len(losses) < len(history):
+            return True
+        return losses[-1] - min(losses) <= self.level * (losses[0] - min(losses))
+
     def _refinement_start(self, history: Sequence[RoundMetrics]) -> int:
         """Return the number of rounds after which refinement starts, given the rounds so far."""
-        known = [m.held_out_loss if m.comparable_loss is None else m.comparable_loss for m in history]
-        losses = [loss for loss in known if loss is not None]
-        if len(losses) < len(known):
+        losses = _known_losses(history)
+        if len(losses) < len(history):
             return ROUNDS_WITHOUT_HELD_OUT
         first = max(self.earliest, 4)  # 3 rounds earlier there is a loss
         for rounds in range(first, min(len(losses), self.latest) + 1):
@@ -159,6 +170,12 @@ class FedULRefined(Method):
             if before - now <= self.level * (losses[0] - now):
                 return rounds
         return self.latest
+
+
+def _known_losses(history: Sequence[RoundMetrics]) -> list[float]:
+    """Return the held-out losses of the rounds that have one, comparable with each other."""
+    known = [m.held_out_loss if m.comparable_loss is None else m.comparable_loss for m in history]
+    return [loss for loss in known if loss is not None]
 
 
 @cache
