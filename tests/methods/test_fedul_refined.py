@@ -278,7 +278,7 @@ def test_a_resumed_run_ends_as_one_that_was_never_stopped(tmp_path: Path) -> Non
 
 
 def test_class_shares_are_not_estimated_by_a_classifier_that_deteriorates() -> None:
-    falling = [2.0, *(1.0 + 0.5**n for n in range(1, 9))]
+    falling = [2.0, *(1.0 + 0.5**n for n in range(1, 12))]
     method = FedULRefined()
     assert method.directive(history(falling)) == {"refine": 1.0, "reestimate": 1.0}
     worse = [*falling, falling[-1] + 0.05]  # 5 % of what the loss has fallen by
