@@ -18,6 +18,7 @@ from fedul.evaluation.assumption import AssumptionTest, Misfit
 from fedul.reporting.page import SECTIONS, render_page
 from fedul.reporting.report_data import ClientSummary, ReportData, collect_folder
 from fedul.training import RunFolder
+from fedul.training.choice import AlternativeScore, Choice
 
 from .pages import Reader, as_files, made_up
 
@@ -271,3 +272,15 @@ def test_a_run_in_memory_has_a_page_with_priors_check_and_the_evaluation_that_is
     assert "Contribution of each client" in text
     with pytest.raises(InputError, match="the run has no folder"):
         fedul.report(run)
+
+
+def test_the_page_shows_which_settings_were_compared_and_chosen() -> None:
+    data = made_up()
+    assert data.result is not None
+    scores = (AlternativeScore("linear", -0.11, 0.01, 0.004), AlternativeScore("network", -0.12, 0.0, 0.0))
+    choice = Choice("network", "it predicts 24 sets best that were left out of training", 24, scores)
+    page = Reader(render_page(replace(data, result=replace(data.result, choice=choice))))
+    assert "called network were chosen without labels: it predicts 24 sets best" in page.plain_text
+    assert "-0.11" in page.plain_text
+    nothing = Choice("linear", "nothing was compared")
+    assert "chosen without labels" not in render_page(replace(data, result=replace(data.result, choice=nothing)))

@@ -139,6 +139,7 @@ def _build_card(
         model={
             "classes": list(classifier.classes),
             "settings": {name: training[name] for name in SETTINGS if training[name] not in (None, {})},
+            **({} if result.choice is None else {"settings_chosen": f"{result.choice.chosen}: {result.choice.reason}"}),
             "rounds": result.rounds,
             "selected_round": result.selected_round,
             "labels_used": result.labels_used,

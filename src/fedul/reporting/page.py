@@ -70,6 +70,7 @@ def render_page(data: ReportData) -> str:
         assumption=ASSUMPTION,
         verdict=assumption_verdict(evaluation.assumption) if evaluation else "",
         settings=_settings(data),
+        choice=data.result.choice if data.result else None,
     )
 
 
