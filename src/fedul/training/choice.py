@@ -1,9 +1,8 @@
 """Choice of settings without labels, on sets that are never trained on.
 
 Each alternative of the method (`Method.alternatives`) is trained without some sets and scored on these
-(`fedul.training.left_out`). The first alternative is chosen unless another one is better by more than a standard error
-over sets. If none is clearly better than a classifier that says nothing, the sets left out cannot tell, and the
-alternative that is meant for this (`Alternative.fallback`) is chosen.
+(`fedul.training.left_out`). The one with the lowest loss is chosen. If none is clearly better than a classifier that
+says nothing, the sets left out cannot tell, and the alternative that is meant for this (`Alternative.fallback`) is.
 """
 
 from __future__ import annotations
@@ -198,11 +197,8 @@ def _decide(alternatives: Sequence[Alternative], rows: Matrix, losses: Matrix) -
     if fallback and (-means <= CLEARLY * _standard_errors(losses, weight)).all():
         reason = f"on {sets} sets left out of training no alternative is clearly better than no classifier"
         return Choice(fallback[0], reason, sets, scores)
-    if best and means[0] - means[best] > errors[0]:
-        reason = f"it predicts {sets} sets best that were left out of training"
-        return Choice(alternatives[best].name, reason, sets, scores)
-    reason = f"on {sets} sets left out of training no other is better by more than a standard error"
-    return Choice(alternatives[0].name, reason, sets, scores)
+    reason = f"it predicts {sets} sets best that were left out of training"
+    return Choice(alternatives[best].name, reason, sets, scores)
 
 
 def _standard_errors(values: Matrix, weight: Matrix) -> Matrix:
