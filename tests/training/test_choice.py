@@ -82,9 +82,7 @@ def test_the_alternative_that_predicts_the_priors_of_sets_left_out_is_chosen() -
         ([[-0.1, 0.1, -0.1, 0.05], [0.0, 0.0, 0.0, 0.0]], "third"),
     ],
 )
-def test_the_alternative_with_the_lowest_loss_is_chosen_if_any_says_something(
-    losses: list[list[float]], chosen: str
-) -> None:
+def test_the_lowest_loss_is_chosen_if_any_says_something(losses: list[list[float]], chosen: str) -> None:
     third = Alternative("third", fallback=True)
     assert _decide([*TWO, third], np.ones(4), np.array([*losses, [0.5] * 4])).chosen == chosen
     without = _decide(TWO, np.ones(4), np.array(losses)).chosen
