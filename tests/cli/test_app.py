@@ -62,8 +62,8 @@ def test_a_failure_is_one_sentence_and_an_exit_code(
 @pytest.mark.parametrize(
     ("command", "advice"),
     [
-        ("train", "continue with --resume and the same --out."),
-        ("compare", "continue with --resume and the same --out."),
+        ("train", "repeat the command with --resume to continue."),
+        ("compare", "repeat the command with --resume to continue."),
         ("evaluate", "the same command continues where it stopped."),
         ("predict", "no file was written."),
     ],

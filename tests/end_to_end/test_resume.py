@@ -143,8 +143,15 @@ def test_leftovers_of_an_interrupted_write_are_removed_on_resume(finished_run: P
 def test_leftovers_of_a_kill_before_the_first_file_do_not_stay(fedul: Fedul, tmp_path: Path) -> None:
     (tmp_path / "RUN").mkdir()
     (tmp_path / "RUN/.writing-abc").write_bytes(b"{")
-    assert fedul("train --resume --out RUN --rounds 1").code == 0
+    assert fedul("train --resume --data digits --out RUN --rounds 1").code == 0
     assert leftovers(tmp_path) == []
+
+
+def test_nothing_is_trained_where_there_is_no_run_to_continue(fedul: Fedul, tmp_path: Path) -> None:
+    outcome = fedul("train --resume --out TYPO --rounds 1")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "TYPO: holds no run to continue; correct --out, or give the whole command." in outcome.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_stopped_by_hand_says_how_to_continue(warm: Warm, tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ def study() -> Study:
 
 def test_a_method_object_is_taken_as_it_is() -> None:
     run = fedul.train(study(), method=Undecided(), model="linear", rounds=2, seed=0)
-    assert run.result.choice == Choice("still", "nothing was compared")
+    assert run.result.choice == Choice(
+        "still", "nothing was compared, since the method or its options leave no alternative"
+    )
 
 
 def test_the_alternative_that_predicts_the_priors_of_sets_left_out_is_chosen() -> None:

@@ -89,7 +89,7 @@ def _fedul(
 USAGE_ERROR: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 STOPPED = 130
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-RESUME = "continue with --resume and the same --out."
+RESUME = "repeat the command with --resume to continue."
 REPEAT = "the same command continues where it stopped."
 AFTER_STOP = {
     "train": RESUME,

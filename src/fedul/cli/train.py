@@ -16,6 +16,7 @@ from fedul.cli import show
 from fedul.cli.options import ConfigFile, Json, default_folder, merge_settings, select_settings, with_options
 from fedul.config import BenchmarkDataConfig, FileDataConfig, RunConfig, TrainConfig
 from fedul.data.load import resolve_data_config
+from fedul.errors import InputError
 
 DATA_CONFIGS = (FileDataConfig, BenchmarkDataConfig)
 CONFIGS = (RunConfig, *DATA_CONFIGS, TrainConfig)
@@ -54,7 +55,10 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
     options = merge_settings(settings, config, CONFIGS)
     command = build_config(RunConfig, select_settings(options, RunConfig))
     if command.resume and command.out is not None:
-        options = {**_stored_options(command.out), **options}
+        stored = _stored_options(command.out)
+        if not stored and not select_settings(options, *DATA_CONFIGS):  # else a typo in --out trains on the default data
+            raise InputError(f"{command.out}: holds no run to continue; correct --out, or give the whole command.")
+        options = {**stored, **options}
     training = build_config(TrainConfig, select_settings(options, TrainConfig))
     data = resolve_data_config(select_settings(options, *DATA_CONFIGS))
     # Imported only now, so that a wrong option is reported before torch is loaded.

@@ -9,7 +9,7 @@ import contextlib
 import copy
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from fedul._utils.lazy import import_object
@@ -17,9 +17,8 @@ from fedul._utils.randomness import key_seed
 from fedul.errors import InputError, first_line, unknown_name
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
     from torch import Tensor, nn
-
-    from fedul.core import Matrix
 
 __all__ = ["MODELS", "Factory", "Model", "build", "load_start_weights", "resolve"]
 
@@ -43,9 +42,7 @@ PLAIN_FLOATS = ("float16", "bfloat16", "float32", "float64")
 _SMALLEST_IMAGE = {"small-cnn": 4, "paper-cnn": 4, "resnet18": 1}
 
 
-def build(
-    model: Model, shape: tuple[int, ...], classes: int, seed: int, prior: Sequence[float] | Matrix | None = None
-) -> nn.Module:
+def build(model: Model, shape: tuple[int, ...], classes: int, seed: int, prior: ArrayLike | None = None) -> nn.Module:
     """Return a network from rows to logits. The random state of torch is unchanged.
 
     Parameters

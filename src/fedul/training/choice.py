@@ -95,8 +95,10 @@ def choose_settings(federation: Federation, recipe: Recipe, method: Method, trai
     if not alternatives:
         return None
     first = alternatives[0].name
-    if len(alternatives) == 1 or recipe.config.choose == "off":
-        return Choice(first, "nothing was compared")
+    if recipe.config.choose == "off":
+        return Choice(first, "nothing was compared, since choose is off")
+    if len(alternatives) == 1:
+        return Choice(first, "nothing was compared, since the method or its options leave no alternative")
     folds = assign_folds(federation.clients, recipe.config.seed)
     left_out = sum(int((of_client >= 0).sum()) for of_client in folds)
     if left_out < FEWEST:
