@@ -56,7 +56,7 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
     command = build_config(RunConfig, select_settings(options, RunConfig))
     if command.resume and command.out is not None:
         stored = _stored_options(command.out)
-        if not stored and not select_settings(options, *DATA_CONFIGS):  # else a typo in --out trains on the default data
+        if not stored and not select_settings(options, *DATA_CONFIGS):  # else a typo in --out trains on digits
             raise InputError(f"{command.out}: holds no run to continue; correct --out, or give the whole command.")
         options = {**stored, **options}
     training = build_config(TrainConfig, select_settings(options, TrainConfig))
