@@ -107,7 +107,7 @@ class FedULCombined(FedULRefined):
         # later rounds do not overfit, so the last one is delivered.
         training = {"algorithm": "fedadam", "optimizer": "sgd", "learning_rate": 0.1, "rounds": 60, "select": "last"}
         return [
-            # The simplest model first, which is taken where few sets can be left out.
+            # The simplest model first: another one must be better by more than a standard error.
             Alternative("linear", training={"model": "linear", "l2": penalty, **training}),
             Alternative("network", training={"model": "small-mlp", "l2": penalty, **training}),
             Alternative("consistent", smooth, {"model": "small-mlp", "l2": 0.1 * penalty}),

@@ -1,8 +1,9 @@
 """Choice of settings without labels, on sets that are never trained on.
 
 Each alternative of the method (`Method.alternatives`) is trained without some sets and scored on these
-(`fedul.training.left_out`). The one with the lowest loss is chosen. If none is clearly better than a classifier that
-says nothing, the sets left out cannot tell, and the alternative that is meant for this (`Alternative.fallback`) is.
+(`fedul.training.left_out`). The first alternative is chosen unless another one is better by more than a standard error
+over sets. If none is clearly better than a classifier that says nothing, the sets left out cannot tell, and the
+alternative that is meant for this (`Alternative.fallback`) is chosen.
 """
 
 from __future__ import annotations
@@ -199,8 +200,11 @@ def _decide(alternatives: Sequence[Alternative], rows: Matrix, losses: Matrix) -
     if fallback and (-means <= CLEARLY * _standard_errors(losses, weight)).all():
         reason = f"on {sets} sets left out of training no alternative is clearly better than no classifier"
         return Choice(fallback[0], reason, sets, scores)
-    reason = f"it predicts {sets} sets best that were left out of training"
-    return Choice(alternatives[best].name, reason, sets, scores)
+    if means[0] - means[best] > errors[0]:
+        reason = f"it predicts {sets} sets best that were left out of training"
+        return Choice(alternatives[best].name, reason, sets, scores)
+    best_too = "it predicts" if best == 0 else "within a standard error it predicts"
+    return Choice(alternatives[0].name, f"{best_too} {sets} sets best that were left out of training", sets, scores)
 
 
 def _standard_errors(values: Matrix, weight: Matrix) -> Matrix:
