@@ -17,7 +17,7 @@ MAX_ROUNDS = 80
 """Most rounds of a run whose number of rounds follows the data."""
 PATIENCE = 15
 """Rounds without a selected one after which such a run ends."""
-FIXED_ROUNDS = 30
+FIXED_ROUNDS = 60
 """Rounds without --rounds, where the last one is delivered."""
 
 
