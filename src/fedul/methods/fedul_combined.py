@@ -112,7 +112,8 @@ class FedULCombined(FedULRefined):
             Alternative("network", training={"model": "small-mlp", "l2": penalty, **training}),
             Alternative("consistent", smooth, {"model": "small-mlp", "l2": 0.1 * penalty}),
             # Set means say little where priors hardly vary or sets are tiny; -log Q alone makes the most of each row.
-            Alternative("likelihood", likelihood, {"model": "linear", "l2": penalty, **training}, fallback=True),
+            # Rows are observations here, not only sets, so the penalty is weaker.
+            Alternative("likelihood", likelihood, {"model": "linear", "l2": 0.1 * penalty, **training}, fallback=True),
         ]
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
