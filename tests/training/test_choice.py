@@ -171,3 +171,14 @@ def test_a_client_with_some_of_its_sets_has_their_rows_and_priors() -> None:
     for rows, whole in ((part.train, client.train), (part.held_out, client.held_out)):
         for new, old in enumerate([2, 0]):
             assert torch.equal(rows.index[rows.sets == new], whole.index[whole.sets == old])
+
+
+def test_fewer_rounds_than_an_alternative_is_made_for_take_longer_steps() -> None:
+    first = FedULCombined().alternatives(TABLE, 20)[0]
+    steps = {}
+    for rounds in (0, 2, 30, 60, 90):
+        config = apply_alternative(Recipe.of(None, {"rounds": rounds}), first).config
+        steps[rounds] = config.algorithm_option.get("step")
+    assert steps == {0: None, 2: 0.2, 30: 0.04, 60: None, 90: None}
+    given = Recipe.of(None, {"rounds": 5, "algorithm": "fedadam", "algorithm_option": {"step": 0.01}})
+    assert apply_alternative(given, first).config.algorithm_option == {"step": 0.01}

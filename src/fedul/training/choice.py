@@ -18,6 +18,7 @@ import numpy as np
 from fedul._utils.display import counted
 from fedul._utils.documents import Document
 from fedul._utils.settings import to_dict
+from fedul.algorithms.fedadam import FedAdam
 from fedul.classifier import Classifier
 from fedul.core import Federation, Matrix
 from fedul.errors import InputError
@@ -28,6 +29,8 @@ from fedul.training.recipe import Recipe, is_given
 
 FEWEST = 12
 """With fewer sets to leave out there is no choice: the first alternative is taken."""
+LONGEST_STEP = 0.2
+"""Longest step of the coordinator, where the user gives few rounds."""
 CLEARLY = 2.0
 """Standard errors by which an alternative must be better than no classifier, for the sets left out to tell."""
 
@@ -182,7 +185,13 @@ def apply_alternative(recipe: Recipe, alternative: Alternative) -> Recipe:
 def _settings(recipe: Recipe, alternative: Alternative) -> tuple[dict[str, Any], dict[str, Any]]:
     given, passed = to_dict(recipe.config), {"model": recipe.model, "algorithm": recipe.algorithm}
     open_ = {name for name in alternative.training if not is_given(name, given[name]) and passed.get(name) is None}
-    return dict(alternative.options), {name: value for name, value in alternative.training.items() if name in open_}
+    training = {name: value for name, value in alternative.training.items() if name in open_}
+    wanted = alternative.training.get("rounds", 0)
+    if training.get("algorithm") == "fedadam" and 0 < recipe.config.rounds < wanted and not given["algorithm_option"]:
+        # Adam at the coordinator moves by about its step in each round: fewer rounds need longer steps.
+        step = min(FedAdam().step * wanted / recipe.config.rounds, LONGEST_STEP)
+        training["algorithm_option"] = {"step": step}
+    return dict(alternative.options), training
 
 
 def _decide(alternatives: Sequence[Alternative], rows: Matrix, losses: Matrix) -> Choice:

@@ -90,6 +90,8 @@ class Recipe:
         values = {name: getattr(stored, name) for name in open_ if name != "model" or self.model is None}
         if not self.config.method_option and self.method is None and self.config.method == stored.method:
             values["method_option"] = stored.method_option
+        if not self.config.algorithm_option and self.config.algorithm in (None, stored.algorithm):
+            values["algorithm_option"] = stored.algorithm_option
         return replace(self, config=replace(self.config, **values))
 
     def make_method(self, truth: Truth | None) -> Method:
