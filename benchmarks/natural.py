@@ -1,6 +1,6 @@
 """Accuracy and AUC on tables whose groups nobody dealt, beside five lines of scikit-learn and models with labels.
 
-    python benchmarks/natural.py FOLDER [--out natural.jsonl] [--runs fedul "network without p" ...]
+    python benchmarks/natural.py FOLDER --out natural.jsonl [--runs fedul "network without l2" ...]
     python benchmarks/natural.py --out natural.jsonl --report
 
 FOLDER has SPLIT/CASE folders with rows.csv (columns client, group and features), prevalence.csv (client, group and a
@@ -30,6 +30,7 @@ from _measure import append_line, read_lines
 from fedul.config import GENERIC
 from fedul.data.files.new_rows import RowReader
 from fedul.methods.fedul_combined import FedULCombined
+from fedul.training.choice import count_sets
 
 Scores = tuple[float, float]
 DEFAULT = "default"
@@ -103,8 +104,7 @@ def run_case(case: Path, name: str) -> dict[str, Any]:
     truth = pd.read_csv(case / "new_truth.csv")["truth"].astype(str).to_numpy()
     scores = dict(baselines(study, case, truth))
     started = time.monotonic()
-    sets = sum(len(client.priors) for client in study.federation.clients)
-    run = fedul.train(study, seed=0, **settings_of(name, sets))
+    run = fedul.train(study, seed=0, **settings_of(name, count_sets(study.federation)))
     seconds = time.monotonic() - started
     classes = list(run.classifier.classes)
     order = np.argsort(classes)
