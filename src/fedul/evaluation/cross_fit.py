@@ -1,12 +1,15 @@
-"""Cross-fitting: every row is predicted by a model that was trained on other rows.
+"""Cross-fitting: every row is predicted by a model that was trained on other sets, or at least on other rows.
 
-All rows then serve to estimate the accuracy, not just a held-out part; on its training rows a model looks too good.
+All rows then serve to estimate the accuracy, not just a held-out part; on its training rows a model looks too good. A
+model that recognises a set by irrelevant features looks too good on all rows of that set. So whole sets are left out of
+training where the client has others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,12 +17,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedul._utils.randomness import numpy_generator
-from fedul.classifier import Classifier
 from fedul.core import Federation, Index, Matrix, Rows, Scaling, TaskSpec, UnlabeledSets, gather_rows
 from fedul.errors import InputError
-from fedul.evaluation.out_of_fold import ClientPredictions, OutOfFoldPredictions
+from fedul.evaluation.out_of_fold import ClientPredictions, OutOfFoldPredictions, Standardization
+from fedul.training.left_out import FEWEST_AT_CLIENT
 
 Mask = NDArray[np.bool_]
+
+
+class Predictor(Protocol):
+    """What cross-fitting needs of a trained model."""
+
+    def without_adjustments(self) -> Predictor:
+        """Return the model for rows that are adjusted to their site already."""
+
+    def predict_proba(self, rows: Tensor, /) -> Matrix:
+        """Return class probabilities (n, K) under the test prior."""
+
 
 MAX_FOLDS = 1000
 FEATURES = 8
@@ -31,37 +45,44 @@ BLOCK = 1024
 
 def cross_fit(
     federation: Federation,
-    train: Callable[[Federation], Classifier],
+    train: Callable[[Federation], Predictor],
     *,
     folds: int = 5,
     seed: int = 0,
 ) -> OutOfFoldPredictions:
     """Return predictions for the rows of all clients, each by a model that was trained without the row.
 
-    `train` trains a model on a part of the federation, just as the delivered one was trained. Held-out rows are used
-    like all others: with a fifth of the rows held out and five folds, a model learns from as many rows as the delivered
-    one. But where the priors are declared to be the class shares of the training rows, only these are used: known class
-    counts remove most of the noise.
+    `train` trains a model on a part of the federation, just as the delivered one was trained. A fold consists of whole
+    sets, the same number at each client as far as possible. A client with fewer than `FEWEST_AT_CLIENT` sets, or whose
+    sets share rows with other sets, leaves out a part of the rows of each set instead. Held-out rows are used like all
+    others: with a fifth of the rows held out and five folds, a model learns from as many rows as the delivered one. But
+    where the priors are declared to be the class shares of the training rows, only these are used: known class counts
+    remove most of the noise.
     """
     if not isinstance(folds, int) or not 2 <= folds <= MAX_FOLDS:
         raise InputError(f"folds: expected a whole number from 2 to {MAX_FOLDS:,}, got '{folds}'.")
     parts = _split_clients(federation.clients)
-    fold_of = _assign_folds(parts, folds, numpy_generator(seed, "folds"))
+    fold_of = _assign_folds(parts, folds, seed)
     for fold in range(folds):
-        classifier = train(replace(federation, clients=[part.without(fold_of[part.ids] == fold) for part in parts]))
-        for part in parts:
-            part.predict(classifier, fold_of[part.ids] == fold)
+        left_out = [of_rows == fold for of_rows in fold_of]
+        classifier = train(
+            replace(federation, clients=[p.without(out) for p, out in zip(parts, left_out, strict=True)])
+        )
+        standardize = Standardization.of(_predict_sample(parts, classifier, numpy_generator(seed, "reference")))
+        for part, out in zip(parts, left_out, strict=True):
+            part.predict(classifier, out, standardize)
     axes = _principal_axes(parts, federation.scaling, numpy_generator(seed, "features"))
     return OutOfFoldPredictions(
         [part.result(federation.scaling, axes) for part in parts], federation.classes, federation.test_prior
     )
 
 
-def held_out_predictions(client: UnlabeledSets, spec: TaskSpec, classifier: Classifier) -> OutOfFoldPredictions:
+def held_out_predictions(client: UnlabeledSets, spec: TaskSpec, classifier: Predictor) -> OutOfFoldPredictions:
     """Return predictions of the classifier itself for the held-out rows of one client."""
     numbers = np.unique(client.held_out.index.numpy(), return_inverse=True)[1]
-    part = _Part(client, client.held_out, numbers, np.zeros((len(numbers), len(spec.classes))))
-    part.predict(classifier, np.ones(len(numbers), dtype=bool))
+    part = _Part.of(client, client.held_out, numbers)
+    standardize = Standardization.of(_predict_sample([part], classifier, numpy_generator(0, "reference")))
+    part.predict(classifier, np.ones(len(numbers), dtype=bool), standardize)
     axes = _principal_axes([part], spec.scaling, numpy_generator(0, "features"))
     return OutOfFoldPredictions([part.result(spec.scaling, axes)], spec.classes, spec.test_prior)
 
@@ -74,28 +95,41 @@ class _Part:
     rows: Rows
     ids: Index  # (n,): number of the row, the same in all its sets and at all clients
     probabilities: Matrix  # (n, K)
+    scores: Matrix  # (n, K)
+    leaves_sets_out: bool = False  # whether a fold consists of whole sets
+
+    @classmethod
+    def of(cls, client: UnlabeledSets, rows: Rows, ids: Index, *, leaves_sets_out: bool = False) -> _Part:
+        """Return rows without predictions."""
+        shape = len(rows), client.priors.shape[1]
+        return cls(client, rows, ids, np.zeros(shape), np.zeros(shape), leaves_sets_out)
 
     def without(self, fold: Mask) -> UnlabeledSets:
-        """Return the client without the rows of a fold; a set that would become empty keeps one row.
+        """Return the client without the rows of a fold.
 
-        Priors that speak of its rows then speak of more rows than it has.
+        If these are a part of the rows of each set, a set that would become empty keeps one row, and priors that speak
+        of its rows then speak of more rows than it has.
         """
-        rest, sets = ~fold, self.rows.sets.numpy()
+        sets = self.rows.sets.numpy()
+        # Rows that are not evaluated stay held out, to choose the temperature.
+        held_out = self.client.held_out if self.rows is self.client.train else NO_ROWS
+        whole = replace(self.client, train=self.rows, held_out=held_out)
+        if self.leaves_sets_out:
+            return whole.with_sets(np.setdiff1d(np.arange(len(self.client.priors)), sets[fold]).tolist())
+        rest = ~fold
         for empty in np.flatnonzero(np.bincount(sets[rest], minlength=len(self.client.priors)) == 0):
             rest[np.flatnonzero(sets == empty)[0]] = True
         at = torch.from_numpy(np.flatnonzero(rest))
-        # Rows that are not evaluated stay held out, to choose the temperature.
-        held_out = self.client.held_out if self.rows is self.client.train else NO_ROWS
         scope = replace(self.client.prior_scope, missing=1 - len(at) / len(rest))
-        train = Rows(self.rows.index[at], self.rows.sets[at])
-        return replace(self.client, train=train, held_out=held_out, prior_scope=scope)
+        return replace(whole, train=Rows(self.rows.index[at], self.rows.sets[at]), prior_scope=scope)
 
-    def predict(self, classifier: Classifier, chosen: Mask) -> None:
+    def predict(self, classifier: Predictor, chosen: Mask, standardize: Standardization) -> None:
         at = np.flatnonzero(chosen)
         batches = gather_rows([(self.client.inputs, self.rows.index[torch.from_numpy(at)])], BLOCK)
         classifier = classifier.without_adjustments()  # the rows of a federation are adjusted already
         for first, batch in zip(range(0, len(at), BLOCK), batches, strict=True):
-            self.probabilities[at[first : first + BLOCK]] = classifier.predict_proba(batch)
+            self.probabilities[at[first : first + BLOCK]] = found = classifier.predict_proba(batch)
+            self.scores[at[first : first + BLOCK]] = standardize(found)
 
     def result(self, scaling: Scaling, axes: tuple[Matrix, Matrix]) -> ClientPredictions:
         (mean, directions), client, sets = axes, self.client, self.rows.sets.numpy()
@@ -110,6 +144,7 @@ class _Part:
             self.probabilities,
             features,
             client.prior_scope.exact and self.rows is not client.held_out,
+            self.scores,
         )
 
 
@@ -124,15 +159,33 @@ def _split_clients(clients: Sequence[UnlabeledSets]) -> list[_Part]:
             total += len(client.inputs)
     rows = [client.prior_rows if client.prior_scope.exact else client.all_rows for client in clients]
     numbers = [part.index.numpy() + offsets[id(client.inputs)] for part, client in zip(rows, clients, strict=True)]
-    ids = np.unique(np.concatenate(numbers), return_inverse=True)[1]
+    ids, times = np.unique(np.concatenate(numbers), return_inverse=True, return_counts=True)[1:]
     ends = np.cumsum([len(part) for part in rows])[:-1]
     return [
-        _Part(client, part, part_ids, np.zeros((len(part), client.priors.shape[1])))
+        _Part.of(
+            client,
+            part,
+            part_ids,
+            leaves_sets_out=len(client.priors) >= FEWEST_AT_CLIENT and bool((times[part_ids] == 1).all()),
+        )
         for client, part, part_ids in zip(clients, rows, np.split(ids, ends), strict=True)
     ]
 
 
-def _assign_folds(parts: Sequence[_Part], folds: int, generator: np.random.Generator) -> Index:
+def _assign_folds(parts: Sequence[_Part], folds: int, seed: int) -> list[Index]:
+    """Return the fold of every row, by client."""
+    by_row = _folds_of_rows(parts, folds, numpy_generator(seed, "folds"))
+    generator, result = numpy_generator(seed, "sets left out"), []
+    for part in parts:
+        if not part.leaves_sets_out:
+            result.append(by_row[part.ids])
+            continue
+        places = generator.permutation(len(part.client.priors)) + generator.integers(folds)
+        result.append((places % folds)[part.rows.sets.numpy()])
+    return result
+
+
+def _folds_of_rows(parts: Sequence[_Part], folds: int, generator: np.random.Generator) -> Index:
     """Return the fold of every row by its number; the rows of a set are spread evenly over the folds."""
     ids = np.concatenate([part.ids for part in parts])
     client = np.repeat(np.arange(len(parts)), [len(part.ids) for part in parts])
@@ -144,12 +197,23 @@ def _assign_folds(parts: Sequence[_Part], folds: int, generator: np.random.Gener
     return fold_of
 
 
-def _principal_axes(parts: Sequence[_Part], scaling: Scaling, generator: np.random.Generator) -> tuple[Matrix, Matrix]:
-    """Return the mean row (D,) and the principal axes (D, d), scaled to unit variance."""
+def _sample(parts: Sequence[_Part], generator: np.random.Generator) -> list[tuple[Tensor, Tensor]]:
+    """Return inputs and indices of about `BLOCK` rows of all clients."""
     share = BLOCK / sum(len(part.rows) for part in parts)
     chosen = [torch.from_numpy(np.flatnonzero(generator.uniform(size=len(part.rows)) < share)) for part in parts]
-    drawn = [(part.client.inputs, part.rows.index[at]) for part, at in zip(parts, chosen, strict=True) if len(at)]
-    rows = np.concatenate([_flat(scaling, batch) for batch in gather_rows(drawn, BLOCK)])
+    return [(part.client.inputs, part.rows.index[at]) for part, at in zip(parts, chosen, strict=True) if len(at)]
+
+
+def _predict_sample(parts: Sequence[_Part], classifier: Predictor, generator: np.random.Generator) -> Matrix:
+    """Return predictions for the same sample of rows whatever the classifier."""
+    classifier = classifier.without_adjustments()
+    batches = gather_rows(_sample(parts, generator), BLOCK)
+    return np.concatenate([classifier.predict_proba(batch) for batch in batches])
+
+
+def _principal_axes(parts: Sequence[_Part], scaling: Scaling, generator: np.random.Generator) -> tuple[Matrix, Matrix]:
+    """Return the mean row (D,) and the principal axes (D, d), scaled to unit variance."""
+    rows = np.concatenate([_flat(scaling, batch) for batch in gather_rows(_sample(parts, generator), BLOCK)])
     mean = rows.mean(axis=0)
     # By the Gram matrix of rows: a row may have many more values than there are rows here.
     values, vectors = np.linalg.eigh((rows - mean) @ (rows - mean).T)

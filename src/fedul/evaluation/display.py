@@ -9,8 +9,8 @@ from rich.table import Table
 
 from fedul._utils.display import make_table
 from fedul.evaluation.check_result import CheckResult, format_share_range
-from fedul.evaluation.document import ClassEstimate, Evaluation
-from fedul.evaluation.sentences import assumption_verdict, is_contradicted
+from fedul.evaluation.document import Baseline, ClassEstimate, Evaluation
+from fedul.evaluation.sentences import CANNOT_SEE, assumption_verdict, headline, is_contradicted
 
 MAX_CLIENTS = 20
 """Clients that are shown, the weakest first."""
@@ -29,15 +29,22 @@ FORECAST_NOTE = (
 
 def evaluation_view(evaluation: Evaluation) -> Group:
     """Return an evaluation as text and tables."""
-    low, high = evaluation.interval
-    known = "" if evaluation.accuracy is None else f"; measured with labels [bold]{evaluation.accuracy:.1%}[/]"
-    used = f"{evaluation.labels_used:,} labels" if evaluation.labels_used else "no label"
-    parts: list[RenderableType] = [
-        f"estimated accuracy [bold]{evaluation.estimated_accuracy:.1%}[/] "
-        f"(95 % interval {low:.1%} to {high:.1%}{known}), from {evaluation.rows:,} rows and {used}",
-        f"(labels of all these rows would give an interval {evaluation.width_with_labels:.1%} wide; this one is "
-        f"{high - low:.1%})",
-    ]
+    first, *rest = headline(evaluation)
+    refused = evaluation.interval is None
+    colour = "red" if refused or rest else "default"
+    parts: list[RenderableType] = [f"[bold {colour}]{escape(first)}[/]", *map(escape, rest)]
+    if evaluation.accuracy is not None:
+        parts.append(f"Measured with labels: [bold]{evaluation.accuracy:.1%}[/].")
+    if evaluation.remedies:
+        parts += ["What would help:", *(f" • {escape(each)}" for each in evaluation.remedies)]
+    if evaluation.interval is not None and evaluation.width_with_labels is not None:
+        width = evaluation.interval[1] - evaluation.interval[0]
+        parts.append(
+            f"The interval is {width:.1%} wide; with labels of all these rows it would be "
+            f"{evaluation.width_with_labels:.1%}. {CANNOT_SEE}"
+        )
+    if evaluation.baselines:
+        parts.append(_baseline_table(evaluation))
     if evaluation.recall:
         parts.append(_class_table(evaluation))
     if evaluation.confusion and len(evaluation.classes) <= MAX_CLASSES:
@@ -82,6 +89,16 @@ def _class_table(evaluation: Evaluation) -> Table:
     )
     for recall, precision in zip(evaluation.recall, evaluation.precision, strict=True):
         table.add_row(escape(recall.class_), _with_interval(recall), _with_interval(precision))
+    return table
+
+
+def _baseline_table(evaluation: Evaluation) -> Table:
+    table = make_table(["classifier"], ["accuracy", "95 % interval"], "estimated in the same way", name_width=30)
+    found = Baseline("this classifier", evaluation.estimated_accuracy, evaluation.interval)
+    for each in (found, *evaluation.baselines):
+        value = "-" if each.estimated_accuracy is None else f"{each.estimated_accuracy:.1%}"
+        interval = "-" if each.interval is None else f"{each.interval[0]:.1%} to {each.interval[1]:.1%}"
+        table.add_row(each.name, value, interval)
     return table
 
 

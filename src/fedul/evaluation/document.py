@@ -9,8 +9,11 @@ from fedul._utils.display import RichDisplay
 from fedul._utils.documents import Document
 from fedul.evaluation.assumption import AssumptionTest
 from fedul.evaluation.prior_sensitivity import PriorSensitivity
+from fedul.evaluation.set_effects import SetEffects
 
 Shares = tuple[tuple[float, ...], ...]  # (K, K)
+
+MAJORITY, TOP_CLASS, SOFT_SETS = "majority class", "top class of the set", "soft-set logistic regression"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,26 @@ class SetCalibration:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """A naive classifier.
+
+    Parameters
+    ----------
+    name : {"majority class", "top class of the set", "soft-set logistic regression"}
+        The first always predicts the most common class; the second the most common class of a row's set, which must be
+        known; the third is a logistic regression with the class priors of a row's set as soft labels.
+    estimated_accuracy : float or None
+        Accuracy at the test prior; None if it cannot be estimated. For the first two it follows from the priors.
+    interval : tuple of float or None
+        95 % interval; None where the accuracy is known or cannot be estimated.
+    """
+
+    name: str
+    estimated_accuracy: float | None
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
 class SiteEvaluation:
     """What one site reports of the classifier, from its own held-out rows."""
 
@@ -62,45 +85,52 @@ class Evaluation(Document, RichDisplay):
 
     Parameters
     ----------
-    estimated_accuracy : float
-        Accuracy in the population that the classifier is for.
-    interval : tuple of float
-        95 % interval of the accuracy in that population.
+    estimated_accuracy : float or None
+        Accuracy in the population that the rows were drawn from, at the test prior; None if it cannot be estimated.
+    interval : tuple of float or None
+        95 % interval of the accuracy; None if it cannot be estimated.
     rows : int
         Different rows that were predicted by a model that was not trained on them.
-    width_with_labels : float
-        Width of the interval if all these rows had labels.
     classes : tuple of str
         Names of the K classes.
     assumption : AssumptionTest
         Test of what the estimates rest on.
+    reason : str or None
+        Why the accuracy cannot be estimated, as it follows "because".
+    remedies : tuple of str
+        What would help, as sentences.
+    width_with_labels : float or None
+        Width of the interval if all these rows had labels.
     labels_used : int
         Labels that training used.
     accuracy : float or None
         Accuracy measured with labels, where they exist.
-    clients_interval : tuple of float or None
-        95 % interval of the accuracy on rows just like those of the clients.
     confusion, confusion_low, confusion_high : tuple of tuples of float
         Share of rows of a class (row) that are predicted as each class (column), with the ends of 95 % intervals.
     recall, precision : tuple of ClassEstimate
-        For each class; precision is that at the test prior.
+        For each class; precision is that at the test prior. Empty, as `confusion`, if the accuracy cannot be estimated.
     calibration : tuple of SetCalibration
         For each class in each set.
     prior_sensitivity : PriorSensitivity or None
         Effect of uncertain priors; None where all priors are certain.
+    set_effects : SetEffects or None
+        Differences between sets beyond their class mix.
+    baselines : tuple of Baseline
+        Naive classifiers to compare with.
     sites : tuple of SiteEvaluation
         Reports of the sites. For a run on Flower only, where everything by class or set stays empty.
     """
 
-    estimated_accuracy: float
-    interval: tuple[float, float]
+    estimated_accuracy: float | None
+    interval: tuple[float, float] | None
     rows: int
-    width_with_labels: float
     classes: tuple[str, ...]
     assumption: AssumptionTest
+    reason: str | None = None
+    remedies: tuple[str, ...] = ()
+    width_with_labels: float | None = None
     labels_used: int = 0
     accuracy: float | None = None
-    clients_interval: tuple[float, float] | None = None
     confusion: Shares = ()
     confusion_low: Shares = ()
     confusion_high: Shares = ()
@@ -108,9 +138,14 @@ class Evaluation(Document, RichDisplay):
     precision: tuple[ClassEstimate, ...] = ()
     calibration: tuple[SetCalibration, ...] = ()
     prior_sensitivity: PriorSensitivity | None = None
+    set_effects: SetEffects | None = None
+    baselines: tuple[Baseline, ...] = ()
     sites: tuple[SiteEvaluation, ...] = ()
 
     def __post_init__(self) -> None:
+        missing = [self.estimated_accuracy is None, self.interval is None, self.reason is not None]
+        if len(set(missing)) > 1:
+            raise ValueError("an evaluation has an estimated accuracy and its interval, or a reason for having none")
         size = len(self.classes)
         for matrix in (self.confusion, self.confusion_low, self.confusion_high):
             if matrix and [len(row) for row in matrix] != [size] * size:

@@ -21,6 +21,7 @@ from fedul.data.files.schema.table import TableSchema
 from fedul.data.load import load_study, resolve_data_config
 from fedul.errors import InputError
 from fedul.evaluation.assumption import check_assumption
+from fedul.evaluation.baselines import evaluate_baselines
 from fedul.evaluation.check import check
 from fedul.evaluation.cross_fit import cross_fit
 from fedul.evaluation.document import Evaluation
@@ -111,6 +112,7 @@ def evaluate(
         check_assumption(predictions, seed=seed),
         labels_used=target.result.labels_used,
         accuracy=_true_accuracy(predictions, data, target.result),
+        baselines=evaluate_baselines(federation, folds=folds, seed=seed),
         prior_sensitivity=prior_sensitivity(
             federation, counts, np.concatenate([c.probabilities for c in predictions.clients]), seed=seed
         ),

@@ -1,54 +1,42 @@
 """Accuracy of a classifier from the class priors of sets, without labels.
 
-Two estimates of the confusion matrix C (true class k, predicted class j) are combined by inverse variance. `solved`
-solves ``predicted shares of set m = Pi_m C``: it does not rely on the predicted probabilities, is unbiased, and has a
-large variance where sets are similar. `soft` counts rows by their responsibilities: it has a small variance, but is
-only as good as the probabilities.
+Two estimates of the confusion matrix are combined (`confusion`): from the shares of predictions in sets, and from the
+predicted probabilities. `set_effects` examines whether sets differ in their class mix only. Where they visibly do not,
+the lower end of the interval is moved down; where the result would say nothing or mislead, there is none (`refusal`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
-from fedul.core import Z_95, Matrix, validate_class_mix
+from fedul.core import RANK_TOLERANCE, Z_95, Matrix, validate_class_mix
 from fedul.evaluation.assumption import AssumptionTest
+from fedul.evaluation.confusion import ConfusionModel, LinearEstimate, Solution
 from fedul.evaluation.document import ClassEstimate, Evaluation, SetCalibration
-from fedul.evaluation.intervals import POPULATION_CLASS, IntervalEstimate, interval_estimate, share_estimate
+from fedul.evaluation.intervals import IntervalEstimate, share_estimate
 from fedul.evaluation.out_of_fold import OutOfFoldPredictions
+from fedul.evaluation.refusal import NOT_DETERMINED, Refusal, find_refusal
 from fedul.evaluation.responsibilities import (
     PredictionTable,
-    Temperature,
     count_confusion,
     estimate_responsibilities,
     estimate_temperature,
     flatten,
 )
-from fedul.evaluation.share_equations import covariance_of_diagonal, solve_confusion
-
-# Chosen on digits federations of seeds 1000 to 1014, after inspection of 0 to 19.
-# docs/results/label-free.md reports on 200 to 299.
-SOFT_ERROR = 0.12
-"""Standard error of the soft estimate, as a share of the estimated error.
-
-The actual deviation is up to twice as large, but on the safe side: the estimate finds too many errors.
-"""
-
-SOFT_CELL_ERROR = 0.3
-"""Standard error of a single cell of the soft confusion matrix, as a share of the cell or of the error."""
-
-FOLD_ERROR = 0.12
-"""Standard error, as a share of the error, because the models of the folds are evaluated, not the delivered one.
-
-Class counts that are exact for all rows of a set are slightly wrong for the rows of a fold.
-"""
+from fedul.evaluation.set_effects import SetEffects, estimate_set_effects
 
 DRAWS = 30
 """Draws of uncertain priors."""
+
+Z_ONE_SIDED = 1.645
+"""Quantile of the normal distribution for a bound that errs on one side in 5 % of cases."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,31 +47,49 @@ class AccuracyEstimate:
     test_prior: Matrix  # (K,)
     rows: int  # distinct rows that were evaluated
     rows_of_class: Matrix  # (K,): expected rows of each class, from the priors
-    soft: Matrix  # (K, K)
-    soft_error: Matrix  # (K, K): standard errors
-    solved: Matrix  # (K, K)
-    solved_error: Matrix  # (K, K)
-    diagonal_covariance: Matrix  # (K, K): of the diagonal of `solved`
-    diagonal_shift: Matrix  # (K,): change of the diagonal of `soft` for a temperature one standard error higher
+    model: ConfusionModel
+    effects: SetEffects
+    free_sets: int  # sets beyond those that determine the confusion matrix; negative if they do not
     prior_covariance: Matrix  # (K, K): of the diagonal, from uncertain priors
     calibration: tuple[SetCalibration, ...]
 
+    @cached_property
+    def refusal(self) -> Refusal | None:
+        """Why the accuracy cannot be estimated; None if it can."""
+        if self.free_sets < 0:
+            return NOT_DETERMINED
+        unadjusted = self._estimate(self.test_prior)
+        return find_refusal(self.model.accuracy(self.test_prior).value, unadjusted, self.accuracy, self.effects)
+
     @property
     def accuracy(self) -> IntervalEstimate:
-        """Accuracy at the test prior."""
-        return self._accuracy(self.test_prior)
+        """Accuracy at the test prior; rely on it only if there is no `refusal`."""
+        return self.at(self.test_prior)
 
     def at(self, prior: ArrayLike) -> IntervalEstimate:
         """Return the accuracy of the same predictions in a population with another class mix."""
-        return self._accuracy(validate_class_mix(prior, tuple(self.classes)))
+        prior = validate_class_mix(prior, tuple(self.classes))
+        estimate = self._estimate(prior)
+        chance = prior @ (prior @ self.model.values).clip(0, 1)  # accuracy if predictions did not depend on the class
+        return estimate.lowered(Z_ONE_SIDED * self.effects.visible * max(estimate.value - chance, 0.0))
 
-    def _accuracy(self, prior: Matrix) -> IntervalEstimate:
-        soft, solved = prior @ np.diag(self.soft), prior @ np.diag(self.solved)
-        model = np.hypot(SOFT_ERROR * (1 - soft), prior @ self.diagonal_shift)
-        value, variance = _combine(soft, model**2, solved, prior @ self.diagonal_covariance @ prior)
-        variance += (FOLD_ERROR * (1 - value)) ** 2
-        drawn = (value * (1 - value)).clip(0.25 / self.rows) / self.rows  # the rows are a sample of the population
-        return interval_estimate(value, variance + drawn + prior @ self.prior_covariance @ prior, self.rows)
+    def _estimate(self, prior: Matrix) -> IntervalEstimate:
+        found = self.model.accuracy(prior)
+        value = float(np.clip(found.value, 0, 1))
+        drawn = max(value * (1 - value), 0.25 / self.rows) / self.rows  # the rows are a sample of the population
+        known = found.calibration + found.rows + drawn + float(prior @ self.prior_covariance @ prior)
+        return share_estimate(value, known + self._excess(found), self.rows, self._quantile(known, found))
+
+    def _excess(self, found: LinearEstimate) -> float:
+        """Return the variance because sets vary by more than sampling explains."""
+        return max(found.sets - found.rows, 0.0)
+
+    def _quantile(self, known: float, found: LinearEstimate) -> float:
+        """Return the quantile of a t distribution, as the excess is estimated from few sets (Satterthwaite)."""
+        excess = self._excess(found)
+        if excess <= 0:
+            return Z_95
+        return float(stats.t.ppf(0.975, max(self.free_sets * (1 + known / excess) ** 2, 1.0)))
 
     @property
     def width_with_labels(self) -> float:
@@ -91,35 +97,38 @@ class AccuracyEstimate:
         value = self.accuracy.value
         return float(2 * Z_95 * np.sqrt(value * (1 - value) / self.rows))
 
-    @property
-    def cells(self) -> list[list[IntervalEstimate]]:
-        """The confusion matrix: true class by predicted class."""
-        values, variances = _combine(self.soft, self.soft_error**2, self.solved, self.solved_error**2)
+    @cached_property
+    def confusion(self) -> Matrix:
+        """Confusion matrix with shares in 0..1, whose diagonal gives the estimated accuracy."""
+        values = self.model.values
         right = np.diag(values).clip(0, 1)
-        wrong = values.clip(0) * (1 - np.eye(len(values)))
-        total = wrong.sum(axis=1)
-        values = wrong * ((1 - right) / np.where(total > 0, total, 1))[:, None]
-        values[np.diag_indices_from(values)] = np.where(total > 0, right, 1.0)
-        counts = np.maximum(self.rows_of_class, 1.0)
-        variances = variances + values * (1 - values) / counts[:, None] + np.diag(np.diag(self.prior_covariance))
-        cells = [
-            [
-                share_estimate(float(v), float(s), POPULATION_CLASS, 0.5 / max(count, 1.0))
-                for v, s in zip(*row, strict=True)
-            ]
-            for count, *row in zip(counts, values, variances, strict=True)
-        ]
-        for k, share in enumerate(self.test_prior):  # no class can have more errors than there are in total
-            cells[k][k] = cells[k][k].at_least(*(1 - error / share for error in self._highest_errors))
-            for j in range(len(cells)):
-                if j != k:
-                    cells[k][j] = cells[k][j].at_most(*(error / share for error in self._highest_errors))
-        return cells
+        total = self.test_prior @ (1 - right)
+        if total > 0:
+            right = (1 - (1 - right) * (1 - self.accuracy.value) / total).clip(0, 1)
+        wrong = values.clip(1e-12) * (1 - np.eye(len(values)))
+        confusion: Matrix = wrong * ((1 - right) / wrong.sum(axis=1))[:, None]
+        confusion[np.diag_indices_from(confusion)] = right
+        return confusion
 
     @property
-    def _highest_errors(self) -> tuple[float, float]:
-        """Upper ends of the intervals of the error: in the population, and among rows like those of the clients."""
-        return 1 - self.accuracy.low, 1 - self.accuracy.clients_low
+    def cells(self) -> list[list[IntervalEstimate]]:
+        """The confusion matrix with intervals: true class by predicted class."""
+        found, values = self.model.accuracy(self.test_prior), self.confusion
+        counts = np.maximum(self.rows_of_class, 1.0)
+        inflation = max(found.sets / found.rows, 1.0) if found.rows > 0 else 1.0
+        variances = inflation * self.model.cell_variances + values * (1 - values) / counts[:, None]
+        variances += np.diag(np.diag(self.prior_covariance))
+        cells = [
+            [share_estimate(float(v), float(s), count) for v, s in zip(*row, strict=True)]
+            for count, *row in zip(counts, values, variances, strict=True)
+        ]
+        most = 1 - self.accuracy.low
+        shift = Z_ONE_SIDED * self.effects.visible * np.abs(values - self.test_prior @ values)
+        for k, share in enumerate(self.test_prior):  # no class can have more errors than there are in total
+            cells[k] = [cell.raised(shift[k, j]).at_most(most / share) for j, cell in enumerate(cells[k])]
+            right = share_estimate(float(values[k, k]), float(variances[k, k]), counts[k])
+            cells[k][k] = right.lowered(shift[k, k]).at_least(1 - most / share)
+        return cells
 
     @property
     def recall(self) -> list[IntervalEstimate]:
@@ -130,42 +139,43 @@ class AccuracyEstimate:
     def precision(self) -> list[IntervalEstimate]:
         """Precision of each class at the test prior."""
         cells = self.cells
-        values = np.array([[cell.value for cell in row] for row in cells])
-        errors = np.array([[(cell.clients_high - cell.clients_low) / (2 * Z_95) for cell in row] for row in cells])
-        joint = self.test_prior[:, None] * values  # (K, K)
-        predicted = joint.sum(axis=0)
+        errors = np.array([[cell.standard_error for cell in row] for row in cells])
+        joint = self.test_prior[:, None] * self.confusion  # (K, K)
         estimates = []
-        for j, share in enumerate(predicted):
+        for j, share in enumerate(joint.sum(axis=0)):
             if share < 1e-9:  # never predicted: nothing is known
-                estimates.append(IntervalEstimate(0.0, 0.0, 1.0, 0.0, 1.0))
+                estimates.append(IntervalEstimate(0.0, 0.0, 1.0))
                 continue
             slope = -self.test_prior * joint[j, j] / share**2
             slope[j] = self.test_prior[j] * (share - joint[j, j]) / share**2
-            variance = float(np.square(slope * errors[:, j]).sum())
-            estimate = share_estimate(joint[j, j] / share, variance, POPULATION_CLASS, 0.5 / self.rows)
-            estimates.append(
-                estimate.at_least(*(joint[j, j] / (joint[j, j] + error) for error in self._highest_errors))
-            )
+            estimate = share_estimate(joint[j, j] / share, float(np.square(slope * errors[:, j]).sum()), self.rows)
+            shift = Z_ONE_SIDED * self.effects.visible * max(estimate.value - self.test_prior[j], 0.0)
+            estimates.append(estimate.lowered(shift).at_least(1 - (1 - self.accuracy.low) / share))
         return estimates
 
     def to_evaluation(self, assumption: AssumptionTest, **known: Any) -> Evaluation:
         """Return the document of this estimate; `known` are further fields of `Evaluation`."""
+        common: dict[str, Any] = {
+            "rows": self.rows,
+            "classes": tuple(self.classes),
+            "assumption": assumption,
+            "calibration": self.calibration,
+            "set_effects": self.effects,
+            **known,
+        }
+        if self.refusal is not None:
+            return Evaluation(None, None, reason=self.refusal.reason, remedies=self.refusal.remedies, **common)
         accuracy, cells = self.accuracy, self.cells
         return Evaluation(
             estimated_accuracy=accuracy.value,
             interval=(accuracy.low, accuracy.high),
-            rows=self.rows,
             width_with_labels=self.width_with_labels,
-            classes=tuple(self.classes),
-            assumption=assumption,
-            clients_interval=(accuracy.clients_low, accuracy.clients_high),
             confusion=tuple(tuple(cell.value for cell in row) for row in cells),
             confusion_low=tuple(tuple(cell.low for cell in row) for row in cells),
             confusion_high=tuple(tuple(cell.high for cell in row) for row in cells),
             recall=self._by_class(self.recall),
             precision=self._by_class(self.precision),
-            calibration=self.calibration,
-            **known,
+            **common,
         )
 
     def _by_class(self, estimates: Sequence[IntervalEstimate]) -> tuple[ClassEstimate, ...]:
@@ -178,51 +188,38 @@ def estimate_accuracy(predictions: OutOfFoldPredictions, *, seed: int = 0) -> Ac
     table, priors = flatten(predictions)
     temperature = estimate_temperature(table, priors)
     shares = estimate_responsibilities(table, priors, temperature.best)
-    soft = count_confusion(table, shares)
-    solved, solved_error, gains = solve_confusion(table, priors, soft)
-    ends = [
-        np.diag(count_confusion(table, estimate_responsibilities(table, priors, t)))
-        for t in (temperature.low, temperature.high)
-    ]
-    shift = (ends[0] - ends[1]) / 2
-    covariance, repeats = covariance_of_diagonal(table, priors, soft, shares, gains)
+    low, high = (count_confusion(table, estimate_responsibilities(table, priors, t)) for t in temperature.ends)
+    model = ConfusionModel(table, priors, shares, count_confusion(table, shares), (high - low) / 2)
+    filled = priors[table.counts > 0]
+    rank = int(np.linalg.matrix_rank(filled, tol=RANK_TOLERANCE * np.linalg.norm(filled, 2)))
+    rows = len(np.unique(table.rows))
     return AccuracyEstimate(
         classes=tuple(predictions.classes),
         test_prior=predictions.test_prior,
-        rows=(rows := len(np.unique(table.rows))),
+        rows=rows,
         rows_of_class=table.counts @ priors * (rows / table.counts.sum()),
-        soft=soft,
-        soft_error=_soft_error(soft, shift),
-        solved=solved,
-        solved_error=solved_error * repeats,
-        diagonal_covariance=covariance,
-        diagonal_shift=shift,
-        prior_covariance=_prior_covariance(predictions, table, temperature, seed),
+        model=model,
+        effects=estimate_set_effects(table, priors),
+        free_sets=len(filled) - rank if rank == table.classes else -1,
+        prior_covariance=_prior_covariance(predictions, model, temperature.best, seed),
         calibration=_calibration(predictions, table, priors),
     )
 
 
-def _soft_error(soft: Matrix, shift: Matrix) -> Matrix:
-    error = SOFT_CELL_ERROR * soft
-    np.fill_diagonal(error, np.hypot(SOFT_CELL_ERROR * (1 - np.diag(soft)), shift))
-    return error
-
-
 def _prior_covariance(
-    predictions: OutOfFoldPredictions, table: PredictionTable, temperature: Temperature, seed: int
+    predictions: OutOfFoldPredictions, model: ConfusionModel, temperature: float, seed: int
 ) -> Matrix:
     """Return the covariance (K, K) of the diagonal over draws of uncertain priors."""
+    table = model.table
     if predictions.draw_priors is None:
         return np.zeros((table.classes, table.classes))
     generator, diagonals = np.random.default_rng(seed), []
+    omega = float(model.weights @ [each.omega for each in model.solutions])
     for _ in range(DRAWS):
         priors = np.concatenate(predictions.draw_priors(generator))
-        soft = count_confusion(table, estimate_responsibilities(table, priors, temperature.best))
-        solved, error, _ = solve_confusion(table, priors, soft)
-        value, _ = _combine(
-            np.diag(soft), SOFT_ERROR**2 * (1 - np.diag(soft)) ** 2, np.diag(solved), np.diag(error) ** 2
-        )
-        diagonals.append(value)
+        shares = estimate_responsibilities(table, priors, temperature)
+        drawn = ConfusionModel(table, priors, shares, count_confusion(table, shares), model.temperature_effect)
+        diagonals.append(np.diag(Solution.of(drawn, omega).values))
     spread: Matrix = np.cov(np.array(diagonals), rowvar=False)
     return spread
 
@@ -251,10 +248,3 @@ def _calibration(
         for k in range(table.classes)
         if table.counts[m]
     )
-
-
-def _combine(first: Any, first_variance: Any, second: Any, second_variance: Any) -> tuple[Any, Any]:
-    """Combine two estimates of one quantity by inverse variance."""
-    first_variance, second_variance = np.maximum(first_variance, 1e-12), np.maximum(second_variance, 1e-12)
-    share = first_variance / (first_variance + second_variance)
-    return first + share * (second - first), share * second_variance

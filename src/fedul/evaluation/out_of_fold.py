@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedul.core import Index, Matrix
 from fedul.core import priors as prior_tools
 from fedul.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Standardization:
+    """Standardization of the log-odds that a model predicts, by its predictions for reference rows.
+
+    Models of different folds then have comparable scores. Log-odds beyond the outer percentiles are clipped.
+    """
+
+    low: Matrix  # (K,)
+    high: Matrix  # (K,)
+    mean: Matrix  # (K,)
+    deviation: Matrix  # (K,)
+
+    @classmethod
+    def of(cls, probabilities: Matrix) -> Standardization:
+        """Return the standardization by these predictions (n, K)."""
+        if not len(probabilities):
+            none = np.zeros(probabilities.shape[1])
+            return cls(none, none, none, none + 1)
+        logits = _log_odds(probabilities)
+        low, high = np.quantile(logits, [0.01, 0.99], axis=0)
+        logits = logits.clip(low, high)
+        return cls(low, high, logits.mean(axis=0), np.maximum(logits.std(axis=0), 1e-9))
+
+    def __call__(self, probabilities: Matrix) -> Matrix:
+        """Return the scores (n, K) of predictions."""
+        scores: Matrix = (_log_odds(probabilities).clip(self.low, self.high) - self.mean) / self.deviation
+        return scores
+
+
+def _log_odds(probabilities: Matrix) -> Matrix:
+    inside = probabilities.clip(1e-9, 1 - 1e-9)
+    odds: Matrix = np.log(inside / (1 - inside))
+    return odds
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,8 +59,12 @@ class ClientPredictions:
     probabilities: Matrix  # (n, K), under the test prior, by a model that was not trained on the row
     features: Matrix  # (n, d): a few numbers that describe a row
     exact: bool  # whether the priors are declared to be the class shares of exactly these rows
+    scores: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    """(n, K): log-odds of the classes, standardized in the same way for all models; by default by these rows."""
 
     def __post_init__(self) -> None:
+        if not self.scores.size:
+            object.__setattr__(self, "scores", Standardization.of(self.probabilities)(self.probabilities))
         count, (sets, classes) = len(self.sets), self.priors.shape
         if self.probabilities.shape != (count, classes) or len(self.rows) != count or len(self.features) != count:
             raise InputError(

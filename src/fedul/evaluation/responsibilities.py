@@ -1,7 +1,8 @@
 """Responsibilities: class probabilities of a row given its out-of-fold prediction and the class priors of its set.
 
-Predicted probabilities may be over- or underconfident; one temperature for all is estimated from the sets alone, by
--log Q, a proper loss. Where the class counts of a set are known exactly, responsibilities are scaled to match them.
+Predicted probabilities may be over- or underconfident; one temperature for all is estimated from the sets alone, by the
+proper loss of `fedul.training.left_out`. Where the class counts of a set are known exactly, responsibilities are scaled
+to match them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from fedul.core import Index, Matrix
 from fedul.evaluation.out_of_fold import OutOfFoldPredictions
 
-TEMPERATURES = 2.0 ** np.arange(-3, 3.01, 0.25)
+TEMPERATURES = np.geomspace(1 / 8, 16, 43)
 
 TEMPERATURE_ROWS = 20_000
 """Rows from which the temperature is estimated, at most."""
@@ -30,6 +31,7 @@ class PredictionTable:
     log_probabilities: Matrix  # (n, K), under the test prior
     predicted: Index  # (n,)
     features: Matrix  # (n, d)
+    scores: Matrix  # (n, K): log-odds of the classes, standardized in the same way for all models
     rows: Index  # (n,): equal where one row is in several sets
     sets: Index  # (n,), ascending
     counts: Matrix  # (S,): rows of each set
@@ -66,6 +68,7 @@ def flatten(predictions: OutOfFoldPredictions) -> tuple[PredictionTable, Matrix]
         log_probabilities=np.log(np.maximum(probabilities, 1e-30)),
         predicted=probabilities.argmax(axis=1),
         features=np.concatenate([client.features for client in predictions.clients])[order],
+        scores=np.concatenate([client.scores for client in predictions.clients])[order],
         rows=np.concatenate([client.rows for client in predictions.clients])[order],
         sets=sets[order],
         counts=np.bincount(sets, minlength=int(first[-1])).astype(np.float64),
@@ -78,29 +81,46 @@ def flatten(predictions: OutOfFoldPredictions) -> tuple[PredictionTable, Matrix]
 
 @dataclass(frozen=True)
 class Temperature:
-    """The best temperature, and the ends of one standard error around it."""
+    """The best temperature, and the standard error of its logarithm."""
 
     best: float
-    low: float
-    high: float
+    error: float
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Temperatures one standard error lower and higher, but at most by a factor of two."""
+        factor = float(np.exp(min(self.error, np.log(2))))
+        return self.best / factor, self.best * factor
 
 
 def estimate_temperature(table: PredictionTable, priors: Matrix) -> Temperature:
-    """Estimate the temperature with the least -log Q."""
+    """Estimate the temperature with the least -log p(x | set) / p(x), in which sets are independent.
+
+    Its standard error is the larger one of those by rows and by sets: sets may vary beyond sampling.
+    """
     chosen = np.arange(len(table.sets))
     if len(chosen) > TEMPERATURE_ROWS:
-        chosen = np.random.default_rng(0).choice(chosen, TEMPERATURE_ROWS, replace=False)
-    of_client = np.zeros((int(table.client.max()) + 1, table.classes))
-    np.add.at(of_client, table.client, table.counts[:, None] * priors)
-    mix = (of_client / np.maximum(of_client.sum(axis=1, keepdims=True), 1))[table.client[table.sets[chosen]]]
-    with np.errstate(divide="ignore"):  # a class that is absent from a set: log 0 is -inf, as it should be
-        of_set = np.log(priors[table.sets[chosen]] / table.test_prior)
-        marginal = np.log(mix / table.test_prior)
-    logs = table.log_probabilities[chosen]
-    losses = np.array([(_logsumexp(logs / t + marginal) - _logsumexp(logs / t + of_set)).sum() for t in TEMPERATURES])
-    losses *= len(table.sets) / len(chosen)
-    near = TEMPERATURES[losses <= losses.min() + 0.5]
-    return Temperature(float(TEMPERATURES[losses.argmin()]), float(near[0]), float(near[-1]))
+        chosen = np.sort(np.random.default_rng(0).choice(chosen, TEMPERATURE_ROWS, replace=False))
+    mix = table.counts @ priors / table.counts.sum()
+    sets, logs = table.sets[chosen], table.log_probabilities[chosen] - np.log(table.test_prior)
+    ratio = priors / np.maximum(mix, 1e-12)
+
+    def losses(temperature: float) -> Matrix:
+        joint = np.exp((logs - logs.max(axis=1, keepdims=True)) / temperature) * mix
+        posterior = joint / joint.sum(axis=1, keepdims=True)
+        density: Matrix = np.einsum("nk,nk->n", posterior, ratio[sets])
+        return -np.log(np.maximum(density, 1e-12))
+
+    total = np.array([losses(each).sum() for each in TEMPERATURES])
+    best = int(total.argmin())
+    middle = min(max(best, 1), len(TEMPERATURES) - 2)
+    step = np.log(TEMPERATURES[1] / TEMPERATURES[0])
+    lower, here, higher = (losses(each) for each in TEMPERATURES[middle - 1 : middle + 2])
+    curvature = max(float((lower - 2 * here + higher).sum()) / step**2, 1e-9)
+    slopes = np.bincount(sets, (higher - lower) / (2 * step), minlength=len(priors))
+    by_sets = np.sqrt(np.square(slopes - slopes.mean()).sum()) / curvature
+    share = np.sqrt(len(chosen) / len(table.sets))
+    return Temperature(float(TEMPERATURES[best]), float(max(curvature**-0.5, by_sets) * share))
 
 
 def estimate_responsibilities(table: PredictionTable, priors: Matrix, divisor: float) -> Matrix:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from fedul._utils.display import counted
 from fedul.core import SIGNIFICANCE
 from fedul.evaluation.assumption import AssumptionTest
 from fedul.evaluation.check_result import CheckResult
-from fedul.evaluation.document import Evaluation
+from fedul.evaluation.document import TOP_CLASS, Baseline, Evaluation
 
 ASSUMPTION = (
     "Training and estimates rest on one assumption: cases of a class look alike in every set, and sets differ only in "
     "how common the classes are."
+)
+CANNOT_SEE = (
+    "No estimate without labels can see a difference between sets that runs parallel to their class priors; if there "
+    "is one, the accuracy is lower."
 )
 NOT_IDENTIFIABLE = "The class priors cannot tell the classes apart, so the classifier is one of many that fit them."
 
@@ -47,12 +52,71 @@ def assumption_verdict(test: AssumptionTest) -> str:
     return f"The sets do not contradict {assumption} ({p_value})."
 
 
+def is_clearly_better(evaluation: Evaluation) -> bool | None:
+    """Return whether the classifier is clearly better than the naive ones; None if nothing can be compared."""
+    if evaluation.interval is None or not evaluation.baselines:
+        return None
+    return not _not_exceeded(evaluation)
+
+
+def _not_exceeded(evaluation: Evaluation) -> list[Baseline]:
+    """Return the naive classifiers that the classifier does not clearly exceed.
+
+    The accuracy of a naive classifier that follows from the priors must lie below the interval; that of the logistic
+    regression has an error of its own, mostly the same one, and must be lower than the estimate.
+    """
+    assert evaluation.interval is not None
+    assert evaluation.estimated_accuracy is not None
+    low, value = evaluation.interval[0], evaluation.estimated_accuracy
+    return [
+        each
+        for each in evaluation.baselines
+        if each.estimated_accuracy is not None
+        and each.estimated_accuracy >= (low if each.interval is None else value)
+        and each.name != TOP_CLASS  # needs the set of a row
+    ]
+
+
+def headline(evaluation: Evaluation) -> list[str]:
+    """Return what must be said first about an accuracy: warnings, then the estimate or why there is none."""
+    if evaluation.estimated_accuracy is None or evaluation.interval is None:
+        return [f"The accuracy cannot be estimated without labels, because {evaluation.reason}."]
+    low, high = evaluation.interval
+    sentences = []
+    if exceeded := _not_exceeded(evaluation):
+        names = " or ".join(f"the {each.name} ({each.estimated_accuracy:.1%})" for each in exceeded)
+        sentences.append(f"Not clearly better than {names}.")
+    effects = evaluation.set_effects
+    if is_contradicted(evaluation.assumption) or (effects is not None and effects.visible > 0):
+        sentences.append(
+            "Caution: the sets differ by more than their class mix, so the accuracy may be lower than estimated."
+        )
+    sentences.append(
+        f"Estimated accuracy {evaluation.estimated_accuracy:.1%} (95 % interval {low:.1%} to {high:.1%}), from "
+        f"{counted(evaluation.rows, 'row')} and {labels_text(evaluation.labels_used)}."
+    )
+    return sentences
+
+
+def labels_text(labels: int) -> str:
+    """Return a number of labels as text.
+
+    Examples
+    --------
+    >>> labels_text(0), labels_text(1), labels_text(1200)
+    ('no label', '1 label', '1,200 labels')
+    """
+    return counted(labels, "label") if labels else "no label"
+
+
 def cautions(evaluation: Evaluation | None, check: CheckResult | None) -> list[str]:
     """Return what a reader must know before relying on a classifier."""
     sentences = [] if check is None or check.identifiable else [NOT_IDENTIFIABLE]
+    if evaluation is not None:
+        sentences += headline(evaluation)[: -1 if evaluation.interval else None]
     if evaluation is not None and is_contradicted(evaluation.assumption):
         sentences.append(assumption_verdict(evaluation.assumption))
-    if evaluation is not None and evaluation.accuracy is not None:
+    if evaluation is not None and evaluation.accuracy is not None and evaluation.interval is not None:
         low, high = evaluation.interval
         if not low <= evaluation.accuracy <= high:
             sentences.append(f"Measured with labels, the accuracy is {evaluation.accuracy:.1%}: outside the interval.")

@@ -95,12 +95,14 @@ def _environment() -> Environment:
 def _key_figures(data: ReportData) -> list[tuple[str, str]]:
     """Return names and values of the most important numbers."""
     figures, evaluation, result = list[tuple[str, str]](), data.evaluation, data.result
-    if evaluation is not None:
+    if evaluation is not None and evaluation.interval is None:
+        figures.append(("estimated accuracy", "cannot be estimated"))
+    elif evaluation is not None and evaluation.estimated_accuracy is not None and evaluation.interval is not None:
         digits = wording.interval_digits(evaluation.interval)
         figures.append(("estimated accuracy", wording.percent(evaluation.estimated_accuracy, digits)))
         figures.append(("95 % interval", wording.interval(evaluation.interval, digits)))
-        if evaluation.accuracy is not None:
-            figures.append(("accuracy, measured with labels", wording.percent(evaluation.accuracy, 1)))
+    if evaluation is not None and evaluation.accuracy is not None:
+        figures.append(("accuracy, measured with labels", wording.percent(evaluation.accuracy, 1)))
     if result is not None and result.test_error is not None:
         figures.append(("error on labelled test rows", wording.percent(result.test_error, 1)))
     if result is not None:

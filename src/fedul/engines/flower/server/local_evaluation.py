@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedul.core import SIGNIFICANCE, Z_95
 from fedul.engines.flower.protocol.documents import LocalEvaluation
 from fedul.evaluation.assumption import AssumptionTest, Misfit
 from fedul.evaluation.document import Evaluation, SiteEvaluation
-from fedul.evaluation.intervals import interval_estimate
-from fedul.evaluation.label_free import SOFT_ERROR
-
-OVERCONFIDENCE = 1.4
-"""Factor on a site's standard error: a site that happens to find few errors in few rows understates it. Chosen on
-digits of seeds 300 to 339; docs/results/local-evaluation.md reports on others."""
+from fedul.evaluation.intervals import share_estimate
+from fedul.evaluation.refusal import WIDEST, too_wide
 
 
 def is_plausible(evaluation: LocalEvaluation, max_rows: int) -> bool:
@@ -27,26 +24,33 @@ def is_plausible(evaluation: LocalEvaluation, max_rows: int) -> bool:
 def combine_local_evaluations(evaluations: Mapping[str, LocalEvaluation], classes: Sequence[str]) -> Evaluation | None:
     """Return the accuracy over all sites with its interval; None without an estimate.
 
-    Sites are weighted by their rows, because a site that finds no error at all takes its estimate for too precise. The
-    error of trusting the classifier's probabilities is common to all sites and does not average out.
+    Sites are weighted by their rows, because a site that finds no error at all takes its estimate for too precise.
+    Their errors are taken as fully dependent: most of the error comes from trusting the probabilities of one
+    classifier.
     """
     if not evaluations:
         return None
     rows = sum(each.rows for each in evaluations.values())
     value = sum(each.rows / rows * each.accuracy for each in evaluations.values())
-    variance = 0.0
-    for each in evaluations.values():
-        binomial = value * (1 - value) / each.rows
-        variance += (each.rows / rows) ** 2 * max((OVERCONFIDENCE * each.standard_error) ** 2, binomial)
-    estimate = interval_estimate(value, variance + (SOFT_ERROR * (1 - value)) ** 2, rows)
+    error = sum(
+        each.rows / rows * max(each.standard_error, math.sqrt(value * (1 - value) / each.rows))
+        for each in evaluations.values()
+    )
+    estimate = share_estimate(value, error**2, rows)
+    known: dict[str, Any] = {
+        "rows": rows,
+        "classes": tuple(classes),
+        "assumption": _combine_tests(evaluations),
+        "sites": tuple(SiteEvaluation(site, **vars(each)) for site, each in evaluations.items()),
+    }
+    if estimate.width > WIDEST:
+        refusal = too_wide(estimate)
+        return Evaluation(None, None, reason=refusal.reason, remedies=refusal.remedies, **known)
     return Evaluation(
-        estimated_accuracy=estimate.value,
-        interval=(estimate.low, estimate.high),
-        rows=rows,
+        estimate.value,
+        (estimate.low, estimate.high),
         width_with_labels=2 * Z_95 * math.sqrt(value * (1 - value) / rows),
-        classes=tuple(classes),
-        assumption=_combine_tests(evaluations),
-        sites=tuple(SiteEvaluation(site, **vars(each)) for site, each in evaluations.items()),
+        **known,
     )
 
 

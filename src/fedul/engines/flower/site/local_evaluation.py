@@ -21,7 +21,10 @@ MIN_ROWS = 50
 
 
 def evaluate_locally(client: UnlabeledSets, spec: TaskSpec, module: nn.Module, temperature: float) -> LocalEvaluation:
-    """Return the accuracy estimate of a site, rounded; 0 rows if it has too little data for one."""
+    """Return the accuracy estimate of a site, rounded; 0 rows if it has too little data for one.
+
+    The same if its sets contradict an estimate. How wide its interval is does not matter: sites are combined.
+    """
     if len(client.priors) < MIN_SETS or len(client.held_out) < MIN_ROWS:
         return LocalEvaluation(0)
     classifier = Classifier(
@@ -34,7 +37,10 @@ def evaluate_locally(client: UnlabeledSets, spec: TaskSpec, module: nn.Module, t
         temperature=temperature,
     )
     predictions = held_out_predictions(client, spec, classifier)
-    accuracy, p_value = estimate_accuracy(predictions).accuracy, check_assumption(predictions).p_value
+    estimate, p_value = estimate_accuracy(predictions), check_assumption(predictions).p_value
+    if estimate.refusal is not None and not estimate.refusal.too_wide:
+        return LocalEvaluation(0)
+    accuracy = estimate.accuracy
     return LocalEvaluation(
         rows=len(client.held_out),
         accuracy=round(accuracy.value, 3),

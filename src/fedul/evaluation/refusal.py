@@ -1,0 +1,82 @@
+"""When an accuracy cannot be estimated without labels, why, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedul.evaluation.intervals import IntervalEstimate
+from fedul.evaluation.set_effects import SetEffects
+
+WIDEST = 0.4
+"""Widest interval that is given: one that leaves more than 20 points on either side decides nothing."""
+
+BEYOND = 2.0
+"""Standard errors by which an estimate may exceed 100 %."""
+
+OTHER_SETS = "Form sets in another way, e.g. by month or ward instead of by a property of the cases (--set-column)."
+ADJUST = "Standardize the features at each site (--site-adjustment auto)."
+DROP = "Drop columns that differ between sets for other reasons than the classes."
+LABELS = "Label about 100 rows at random and compare (--truth-column)."
+MORE = "Give more rows, or sets whose class priors differ more; 'fedul check' says which."
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no estimate, as a part of a sentence after 'because', and remedies as sentences."""
+
+    reason: str
+    remedies: tuple[str, ...]
+    too_wide: bool = False  # whether only the width of the interval is the reason
+
+
+NOT_DETERMINED = Refusal("the class priors of the sets do not tell all classes apart", (MORE, LABELS))
+PARALLEL = Refusal(
+    "the sets differ in other ways that run parallel to their class priors: between sets, predictions follow the "
+    "priors, but rows within sets are not spread as a mixture of these classes would be",
+    (OTHER_SETS, DROP, ADJUST, LABELS),
+)
+IMPOSSIBLE = Refusal(
+    "the predictions follow the class priors more closely than even a perfect classifier would, so the sets differ in "
+    "other ways that run parallel to their class priors",
+    (OTHER_SETS, DROP, ADJUST, LABELS),
+)
+
+
+def find_refusal(
+    value: float, estimate: IntervalEstimate, adjusted: IntervalEstimate, effects: SetEffects
+) -> Refusal | None:
+    """Return why an accuracy cannot be given; None if it can.
+
+    Parameters
+    ----------
+    value : float
+        The accuracy as solved for, which may exceed 1.
+    estimate, adjusted : IntervalEstimate
+        Without and with the visible effects of sets.
+    effects : SetEffects
+        Effects of sets on the score.
+    """
+    if effects.run_parallel:
+        return PARALLEL
+    if value - 1 > BEYOND * estimate.standard_error:
+        return IMPOSSIBLE
+    if estimate.width > WIDEST:
+        return too_wide(estimate)
+    if adjusted.width > WIDEST:
+        return Refusal(
+            "the sets differ by more than their class mix: other differences between sets move the score of the "
+            f"classifier at least {effects.visible:.0%} as much as the class mix does",
+            (ADJUST, OTHER_SETS, DROP, LABELS),
+            too_wide=True,
+        )
+    return None
+
+
+def too_wide(estimate: IntervalEstimate) -> Refusal:
+    """Return the refusal of an interval that says nothing."""
+    return Refusal(
+        f"the interval would reach from {estimate.low:.0%} to {estimate.high:.0%}: there are too few rows, or the "
+        "class priors of the sets differ too little",
+        (MORE, LABELS),
+        too_wide=True,
+    )
