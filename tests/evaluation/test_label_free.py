@@ -19,7 +19,7 @@ from .mixtures import mixture
 def test_interval_covers_the_true_accuracy(exact: bool) -> None:
     worlds = [mixture(seed, exact=exact) for seed in range(20)]
     figures = [estimate_accuracy(world.predictions).accuracy for world in worlds]
-    covered = [f.clients_low <= world.accuracy <= f.clients_high for f, world in zip(figures, worlds, strict=True)]
+    covered = [f.low <= world.accuracy <= f.high for f, world in zip(figures, worlds, strict=True)]
     assert sum(covered) >= 18
     off = [f.value - world.accuracy for f, world in zip(figures, worlds, strict=True)]
     assert abs(np.mean(off)) < 0.01
@@ -49,6 +49,11 @@ def test_no_class_is_said_to_have_more_mistakes_than_all_together(seed: int) -> 
     assert all(0 <= each.low <= each.value <= each.high <= 1 for each in [*found.recall, *found.precision])
 
 
+def test_recall_agrees_with_the_accuracy() -> None:
+    found = estimate_accuracy(mixture(1, sharpness=2.0).predictions)
+    assert found.test_prior @ [each.value for each in found.recall] == pytest.approx(found.accuracy.value, abs=1e-9)
+
+
 def test_one_hot_priors_are_labels_and_give_the_accuracy_itself() -> None:
     labels = np.repeat([0, 1], 200)
     guess = labels.copy()
@@ -64,24 +69,37 @@ def test_one_hot_priors_are_labels_and_give_the_accuracy_itself() -> None:
     assert [figure.value for figure in found.precision] == pytest.approx([180 / 190, 190 / 210], abs=1e-6)
 
 
-def test_interval_for_the_population_is_wider_than_that_for_rows_alike_and_than_with_labels() -> None:
+def test_interval_is_wider_than_with_labels() -> None:
     found = estimate_accuracy(mixture(1).predictions)
-    wide, alike = found.accuracy.high - found.accuracy.low, found.accuracy.clients_high - found.accuracy.clients_low
-    assert wide > alike > found.width_with_labels
+    assert found.accuracy.width > found.width_with_labels
 
 
-def test_more_rows_make_the_estimate_better() -> None:
-    few, many = (estimate_accuracy(mixture(2, rows=rows).predictions) for rows in (30, 1000))
-    assert many.solved_error.mean() < few.solved_error.mean() / 3
+def test_interval_shrinks_with_the_number_of_rows() -> None:
+    few, many = (estimate_accuracy(mixture(2, rows=rows, exact=False).predictions) for rows in (100, 10_000))
+    assert many.accuracy.width < few.accuracy.width / 4
+
+
+def test_many_rows_show_how_wrong_the_probabilities_are() -> None:
+    """One temperature cannot correct probabilities that are too low for two classes and too high for the others."""
+    world = mixture(3, rows=4000, exact=False)
+    bent = []
+    for client in world.predictions.clients:
+        found = client.probabilities.argmax(axis=1)
+        sure = np.where(found < 2, 0.5, 0.999)
+        bent.append(
+            replace(client, probabilities=np.where(np.eye(4)[found] > 0, sure[:, None], (1 - sure[:, None]) / 3))
+        )
+    estimate = estimate_accuracy(replace(world.predictions, clients=bent))
+    soft = estimate.test_prior @ np.diag(estimate.model.soft)
+    assert abs(soft - world.accuracy) > 0.02
+    assert abs(estimate.accuracy.value - world.accuracy) < 0.2 * abs(soft - world.accuracy)
 
 
 def test_exact_priors_tell_more_than_expected_ones() -> None:
     world = mixture(3).predictions
     rough = replace(world, clients=[replace(client, exact=False) for client in world.clients])
-    assert (
-        estimate_accuracy(world).diagonal_covariance.trace()
-        < 0.7 * estimate_accuracy(rough).diagonal_covariance.trace()
-    )
+    sure, unsure = (estimate_accuracy(each).model.accuracy(world.test_prior).rows for each in (world, rough))
+    assert sure < 0.9 * unsure
 
 
 def test_rows_in_several_sets_count_once() -> None:
@@ -100,13 +118,17 @@ def test_rows_in_several_sets_count_once() -> None:
     once, again = estimate_accuracy(world), estimate_accuracy(replace(world, clients=doubled))
     assert again.rows == once.rows
     assert again.accuracy.value == pytest.approx(once.accuracy.value, abs=2e-3)
-    assert np.allclose(again.diagonal_covariance, once.diagonal_covariance, rtol=0.2, atol=1e-6)
+    rows = [each.model.accuracy(each.test_prior).rows for each in (once, again)]
+    assert rows[1] == pytest.approx(rows[0], rel=0.3)
 
 
-def test_sets_that_do_not_tell_classes_apart_leave_only_the_probabilities() -> None:
+def test_no_estimate_where_the_sets_do_not_tell_the_classes_apart() -> None:
     world = mixture(5, clients=1, sets=2).predictions
-    found = estimate_accuracy(world)
-    assert found.accuracy.value == pytest.approx(np.diag(found.soft) @ world.test_prior)
+    evaluation = estimate_accuracy(world).to_evaluation(check_assumption(world))
+    assert evaluation.estimated_accuracy is None
+    assert evaluation.interval is None
+    assert evaluation.recall == evaluation.precision == evaluation.confusion == ()
+    assert str(evaluation).startswith("The accuracy cannot be estimated without labels, because the class priors")
 
 
 def test_uncertain_priors_widen_the_interval() -> None:
@@ -116,7 +138,7 @@ def test_uncertain_priors_widen_the_interval() -> None:
         return [np.stack([generator.dirichlet(30 * row + 0.1) for row in client.priors]) for client in world.clients]
 
     sure, unsure = estimate_accuracy(world).accuracy, estimate_accuracy(replace(world, draw_priors=draw)).accuracy
-    assert unsure.clients_high - unsure.clients_low > sure.clients_high - sure.clients_low
+    assert unsure.width > sure.width
 
 
 def test_calibration_states_both_shares_of_every_set() -> None:
@@ -142,7 +164,7 @@ def test_an_evaluation_is_written_as_json_and_read_back() -> None:
 def test_an_evaluation_prints_as_text_and_as_html() -> None:
     world = mixture(8).predictions
     evaluation = estimate_accuracy(world).to_evaluation(check_assumption(world))
-    assert str(evaluation).startswith(f"estimated accuracy {evaluation.estimated_accuracy:.1%} (95 % interval")
+    assert str(evaluation).startswith(f"Estimated accuracy {evaluation.estimated_accuracy:.1%} (95 % interval")
     assert "The sets do not contradict the assumption that cases" in str(evaluation)
     assert evaluation._repr_html_().startswith("<pre>")
 

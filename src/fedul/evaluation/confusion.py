@@ -3,9 +3,9 @@
 If sets differ in their class mix only, the shares of the predictions in set m have the expectation Pi_m C. Least
 squares alone would solve this without bias, but with a large variance where sets are similar. The predicted
 probabilities give a second estimate, `soft`, with a small variance, but it is only as good as they are calibrated. So
-C = soft + t E + Delta, where t E increases all errors of `soft` in proportion, t ~ N(0, omega^2), Delta_kj ~ N(0,
-(omega e_kj)^2), and e_kj is the error in `soft` that belongs to the cell. The calibration error omega is estimated from
-the sets (empirical Bayes), with a half-normal prior of scale `CALIBRATION_ERROR`. With few rows C stays near `soft`,
+C = soft + t E + Delta. Here t E increases all errors of `soft` in proportion, t ~ N(0, `CALIBRATION_ERROR`^2), and
+Delta_kj ~ N(0, (omega e_kj)^2), where e_kj is the error in `soft` that belongs to the cell. The size omega of errors in
+single cells is estimated from the sets (empirical Bayes), with a half-normal prior. With few rows C stays near `soft`,
 with many the sets decide.
 """
 
@@ -20,11 +20,17 @@ from fedul.core import Matrix
 from fedul.evaluation.responsibilities import PredictionTable
 
 CALIBRATION_ERROR = 0.2
-"""Scale of the relative error of `soft`. After temperature scaling, the calibration errors of networks are about 4 to
-30 % of their errors (Guo et al., On Calibration of Modern Neural Networks, ICML 2017)."""
+"""Relative error of `soft`, as a standard deviation. After temperature scaling, the calibration errors of networks are
+about 4 to 30 % of their errors (Guo et al., On Calibration of Modern Neural Networks, ICML 2017)."""
 
-CALIBRATION_ERRORS = np.array([0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0])
+CALIBRATION_ERRORS = np.array([0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 2.0])
 """Values of omega over which the estimate is averaged."""
+
+SMALLEST_ERROR = 0.01
+"""Smallest error that predicted probabilities are trusted with."""
+
+LEAST_SQUARES = 1e3
+"""Calibration error at which the shares alone decide."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class ConfusionModel:
     def weights(self) -> Matrix:
         """Posterior probability of each omega."""
         logs = np.array([each.log_evidence for each in self.solutions])
-        logs -= (CALIBRATION_ERRORS / CALIBRATION_ERROR) ** 2 / 2
+        logs += np.log(np.gradient(CALIBRATION_ERRORS)) - (CALIBRATION_ERRORS / CALIBRATION_ERROR) ** 2 / 2
         weights = np.exp(logs - logs.max())
         total: Matrix = weights / weights.sum()
         return total
@@ -75,6 +81,10 @@ class ConfusionModel:
         variances: Matrix = within + between + self.temperature_effect**2
         return variances
 
+    def least_squares(self, prior: Matrix) -> LinearEstimate:
+        """Return the accuracy from the shares alone: without bias, with a large variance, and possibly above 1."""
+        return Solution.of(self, LEAST_SQUARES, LEAST_SQUARES).accuracy(prior)
+
     def accuracy(self, prior: Matrix) -> LinearEstimate:
         """Return the accuracy in a population with this class mix."""
         estimates = [each.accuracy(prior) for each in self.solutions]
@@ -89,6 +99,7 @@ class Solution:
 
     model: ConfusionModel
     omega: float
+    common: float  # standard deviation of t
     errors: Matrix  # E (K, K)
     scales: Matrix  # e (K, K)
     gain: Matrix  # (K, K, S): Delta_j = gain_j (deviation_j - expected_j t)
@@ -99,13 +110,15 @@ class Solution:
     log_evidence: float
 
     @classmethod
-    def of(cls, model: ConfusionModel, omega: float) -> Solution:
+    def of(cls, model: ConfusionModel, omega: float, common: float = CALIBRATION_ERROR) -> Solution:
         """Solve the equations."""
         table, priors, soft = model.table, model.priors, model.soft
         classes = len(soft)
         counts = np.maximum(table.counts, 1e-9)[:, None]
         errors = soft - np.eye(classes)
-        scales = np.maximum(np.abs(errors), 0.5 / np.maximum(table.counts @ priors, 1)[:, None])
+        even = (1 - np.diag(soft))[:, None] / (classes - 1)  # errors may belong to other cells than `soft` says
+        scales = np.where(np.eye(classes) > 0, np.abs(errors), (np.abs(errors) + even) / 2)
+        scales = np.maximum(scales, SMALLEST_ERROR)
         near = (100 * soft + 1 / classes) / 101  # no variance is zero
         share = priors @ near
         within = priors @ (near * (1 - near))
@@ -124,14 +137,15 @@ class Solution:
 
         deviation, expected = table.shares() - priors @ soft, priors @ errors
         slope = whiten(expected)
-        precision = float((expected * slope).sum()) + omega**-2
+        precision = float((expected * slope).sum()) + common**-2
         score = float((deviation * slope).sum())
         determinants = np.linalg.slogdet(gram)[1].sum() + np.log(prior_variance).sum() + np.log(noise).sum()
         evidence = score**2 / precision - (deviation * whiten(deviation)).sum() - determinants
-        evidence -= np.log(precision) + 2 * np.log(omega)
+        evidence -= np.log(precision)
         return cls(
             model=model,
             omega=omega,
+            common=common,
             errors=errors,
             scales=scales,
             gain=gain,
@@ -168,7 +182,8 @@ class Solution:
         gains = own.T * prior + of_t * self.slope  # (S, K)
         residual = model.table.shares() - model.priors @ self.values
         missed = np.diag(prior) - model.priors.T @ gains  # (K, K): how an error of `soft` changes the estimate
-        calibration = self.omega**2 * ((missed * self.errors).sum() ** 2 + ((missed * self.scales) ** 2).sum())
+        calibration = self.common**2 * (missed * self.errors).sum() ** 2
+        calibration += self.omega**2 * ((missed * self.scales) ** 2).sum()
         calibration += (missed * model.temperature_effect).sum() ** 2
         return LinearEstimate(
             value=float(prior @ np.diag(self.values)),

@@ -39,6 +39,9 @@ MAX_FOLDS = 1000
 FEATURES = 8
 """Principal components that describe a row to the assumption test."""
 
+ROWS_OF_SET = 64
+"""Rows of a set that show how much the models of the folds differ."""
+
 BLOCK = 1024
 """Rows that are read at a time, and rows from which the components are computed."""
 
@@ -63,17 +66,24 @@ def cross_fit(
         raise InputError(f"folds: expected a whole number from 2 to {MAX_FOLDS:,}, got '{folds}'.")
     parts = _split_clients(federation.clients)
     fold_of = _assign_folds(parts, folds, seed)
+    set_means: list[list[Matrix]] = [[] for _ in parts]  # of a sample of rows, by client and model
     for fold in range(folds):
         left_out = [of_rows == fold for of_rows in fold_of]
         classifier = train(
             replace(federation, clients=[p.without(out) for p, out in zip(parts, left_out, strict=True)])
         )
         standardize = Standardization.of(_predict_sample(parts, classifier, numpy_generator(seed, "reference")))
-        for part, out in zip(parts, left_out, strict=True):
+        for part, out, means in zip(parts, left_out, set_means, strict=True):
             part.predict(classifier, out, standardize)
+            means.append(part.sample_means(classifier, standardize, out))
     axes = _principal_axes(parts, federation.scaling, numpy_generator(seed, "features"))
     return OutOfFoldPredictions(
-        [part.result(federation.scaling, axes) for part in parts], federation.classes, federation.test_prior
+        [
+            part.result(federation.scaling, axes, _variance(np.stack(means)))
+            for part, means in zip(parts, set_means, strict=True)
+        ],
+        federation.classes,
+        federation.test_prior,
     )
 
 
@@ -131,7 +141,26 @@ class _Part:
             self.probabilities[at[first : first + BLOCK]] = found = classifier.predict_proba(batch)
             self.scores[at[first : first + BLOCK]] = standardize(found)
 
-    def result(self, scaling: Scaling, axes: tuple[Matrix, Matrix]) -> ClientPredictions:
+    def sample_means(self, classifier: Predictor, standardize: Standardization, left_out: Mask) -> Matrix:
+        """Return the mean score (M, K) of a few rows of each set; NaN for sets that were left out of training."""
+        sets = self.rows.sets.numpy()
+        order = np.argsort(sets, kind="stable")
+        counts = np.bincount(sets, minlength=len(self.client.priors))
+        place = np.arange(len(sets)) - np.repeat(np.cumsum(counts) - counts, counts)
+        chosen = order[place < ROWS_OF_SET]
+        batches = gather_rows([(self.client.inputs, self.rows.index[torch.from_numpy(chosen)])], BLOCK)
+        classifier = classifier.without_adjustments()
+        scores = np.concatenate([standardize(classifier.predict_proba(batch)) for batch in batches])
+        total = np.zeros((len(counts), scores.shape[1]))
+        np.add.at(total, sets[chosen], scores)
+        means: Matrix = total / np.minimum(counts, ROWS_OF_SET).clip(1)[:, None]
+        if self.leaves_sets_out:
+            means[np.unique(sets[left_out])] = np.nan
+        return means
+
+    def result(
+        self, scaling: Scaling, axes: tuple[Matrix, Matrix], model_variance: Matrix | None = None
+    ) -> ClientPredictions:
         (mean, directions), client, sets = axes, self.client, self.rows.sets.numpy()
         batches = gather_rows([(client.inputs, self.rows.index)], BLOCK)
         features = np.concatenate([(_flat(scaling, batch) - mean) @ directions for batch in batches])
@@ -145,6 +174,7 @@ class _Part:
             features,
             client.prior_scope.exact and self.rows is not client.held_out,
             self.scores,
+            model_variance,
         )
 
 
@@ -195,6 +225,16 @@ def _folds_of_rows(parts: Sequence[_Part], folds: int, generator: np.random.Gene
     fold_of = np.zeros(len(numbers), np.int64)
     fold_of[numbers[np.argsort(first)]] = np.arange(len(numbers)) % folds
     return fold_of
+
+
+def _variance(values: Matrix) -> Matrix:
+    """Return the variance over the first axis without NaN; 0 where there is one value only."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=0)
+    mean = np.where(known, values, 0).sum(axis=0) / np.maximum(count, 1)
+    squares = np.where(known, values - mean, 0) ** 2
+    variance: Matrix = squares.sum(axis=0) / np.maximum(count - 1, 1)
+    return variance
 
 
 def _sample(parts: Sequence[_Part], generator: np.random.Generator) -> list[tuple[Tensor, Tensor]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -59,12 +59,12 @@ class ClientPredictions:
     probabilities: Matrix  # (n, K), under the test prior, by a model that was not trained on the row
     features: Matrix  # (n, d): a few numbers that describe a row
     exact: bool  # whether the priors are declared to be the class shares of exactly these rows
-    scores: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    """(n, K): log-odds of the classes, standardized in the same way for all models; by default by these rows."""
+    scores: Matrix | None = None
+    """(n, K): log-odds of the classes, standardized in the same way for all models; None if there is one model."""
+    model_variance: Matrix | None = None
+    """(M, K): variance of the mean score of a set over models that were trained on it; None if there is one model."""
 
     def __post_init__(self) -> None:
-        if not self.scores.size:
-            object.__setattr__(self, "scores", Standardization.of(self.probabilities)(self.probabilities))
         count, (sets, classes) = len(self.sets), self.priors.shape
         if self.probabilities.shape != (count, classes) or len(self.rows) != count or len(self.features) != count:
             raise InputError(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from fedul.evaluation.confusion import LinearEstimate
 from fedul.evaluation.intervals import IntervalEstimate
 from fedul.evaluation.set_effects import SetEffects
 
 WIDEST = 0.4
 """Widest interval that is given: one that leaves more than 20 points on either side decides nothing."""
 
-BEYOND = 2.0
-"""Standard errors by which an estimate may exceed 100 %."""
+BEYOND = 2.5
+"""Standard errors by which an estimate may exceed 100 %, or must stay below it if the sets have visible effects."""
 
 OTHER_SETS = "Form sets in another way, e.g. by month or ward instead of by a property of the cases (--set-column)."
 ADJUST = "Standardize the features at each site (--site-adjustment auto)."
@@ -40,17 +42,22 @@ IMPOSSIBLE = Refusal(
     "other ways that run parallel to their class priors",
     (OTHER_SETS, DROP, ADJUST, LABELS),
 )
+AT_THE_END = Refusal(
+    "the estimate reaches 100 %, and the sets visibly differ by more than their class mix: a part of these differences "
+    "probably runs parallel to the class priors",
+    (ADJUST, OTHER_SETS, DROP, LABELS),
+)
 
 
 def find_refusal(
-    value: float, estimate: IntervalEstimate, adjusted: IntervalEstimate, effects: SetEffects
+    solved: LinearEstimate, estimate: IntervalEstimate, adjusted: IntervalEstimate, effects: SetEffects
 ) -> Refusal | None:
     """Return why an accuracy cannot be given; None if it can.
 
     Parameters
     ----------
-    value : float
-        The accuracy as solved for, which may exceed 1.
+    solved : LinearEstimate
+        The accuracy from the shares of predictions alone, which may exceed 1.
     estimate, adjusted : IntervalEstimate
         Without and with the visible effects of sets.
     effects : SetEffects
@@ -58,8 +65,10 @@ def find_refusal(
     """
     if effects.run_parallel:
         return PARALLEL
-    if value - 1 > BEYOND * estimate.standard_error:
+    if solved.value - 1 > BEYOND * math.sqrt(max(solved.rows, solved.sets)):
         return IMPOSSIBLE
+    if effects.visible > 0 and estimate.value + BEYOND * estimate.standard_error >= 1:
+        return AT_THE_END
     if estimate.width > WIDEST:
         return too_wide(estimate)
     if adjusted.width > WIDEST:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul.core import Index, Matrix
-from fedul.evaluation.out_of_fold import OutOfFoldPredictions
+from fedul.evaluation.out_of_fold import OutOfFoldPredictions, Standardization
 
 TEMPERATURES = np.geomspace(1 / 8, 16, 43)
 
@@ -32,6 +32,7 @@ class PredictionTable:
     predicted: Index  # (n,)
     features: Matrix  # (n, d)
     scores: Matrix  # (n, K): log-odds of the classes, standardized in the same way for all models
+    model_variance: Matrix  # (S, K): variance of the mean score of a set over models
     rows: Index  # (n,): equal where one row is in several sets
     sets: Index  # (n,), ascending
     counts: Matrix  # (S,): rows of each set
@@ -68,7 +69,13 @@ def flatten(predictions: OutOfFoldPredictions) -> tuple[PredictionTable, Matrix]
         log_probabilities=np.log(np.maximum(probabilities, 1e-30)),
         predicted=probabilities.argmax(axis=1),
         features=np.concatenate([client.features for client in predictions.clients])[order],
-        scores=np.concatenate([client.scores for client in predictions.clients])[order],
+        scores=_scores(predictions)[order],
+        model_variance=np.concatenate(
+            [
+                np.zeros_like(client.priors) if client.model_variance is None else client.model_variance
+                for client in predictions.clients
+            ]
+        ),
         rows=np.concatenate([client.rows for client in predictions.clients])[order],
         sets=sets[order],
         counts=np.bincount(sets, minlength=int(first[-1])).astype(np.float64),
@@ -77,6 +84,14 @@ def flatten(predictions: OutOfFoldPredictions) -> tuple[PredictionTable, Matrix]
         test_prior=predictions.test_prior,
     )
     return table, np.concatenate([client.priors for client in predictions.clients])
+
+
+def _scores(predictions: OutOfFoldPredictions) -> Matrix:
+    scores = [client.scores for client in predictions.clients if client.scores is not None]
+    if len(scores) == len(predictions.clients):
+        return np.concatenate(scores)
+    probabilities = np.concatenate([client.probabilities for client in predictions.clients])
+    return Standardization.of(probabilities)(probabilities)
 
 
 @dataclass(frozen=True)
