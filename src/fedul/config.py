@@ -121,6 +121,12 @@ class FileDataConfig:
         "What priors speak of: exactly the rows of a set, or their population; auto: rows, if counts add up to them.",
         choices=("auto", "rows", "population"),
     )
+    classes: tuple[str, ...] = option(
+        (),
+        "Columns of the priors table that are classes, separated by commas (default: all but client and set). Of two "
+        "classes one may have no column.",
+        parse=parse_names,
+    )
     client_column: str | None = option(None, "Column with the client of a row (default: each file is a client).")
     set_column: str | None = option(None, "Column with the set of a row (default: set).")
     label_column: str | None = option(
@@ -147,6 +153,8 @@ class FileDataConfig:
         validate_fields(self)
         if self.priors is None:
             raise InputError(f"{self.data}: needs --priors, a table with client,set and a column for each class.")
+        if self.classes and (len(self.classes) < 2 or len(set(self.classes)) < len(self.classes)):
+            raise InputError("classes: give at least two, each once, separated by commas.")
         if self.set_column is not None and self.set_column == self.client_column:
             raise InputError(f"client-column and set-column: both are '{self.set_column}'; name two columns.")
 

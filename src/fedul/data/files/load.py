@@ -112,6 +112,7 @@ def read_file_rows(
         unit=config.priors_unit,
         client_column=config.client_column,
         set_column=config.set_column,
+        classes=config.classes,
     )
     parts = assign_to_clients(collection, priors, config.priors_of)
     if name is not None:
