@@ -23,7 +23,7 @@ from fedul.data.files.schema.table import TableSchema
 from fedul.data.files.signature import DataSignature
 from fedul.data.files.tables import Table, open_tables
 from fedul.data.files.thousands import check_thousands_points
-from fedul.errors import InputError
+from fedul.errors import InputError, list_names
 
 DEFAULT_SET = "set"
 
@@ -54,7 +54,7 @@ class TableCollection:
             if DEFAULT_SET not in first.columns:
                 raise InputError(
                     f"{first.source}: which column names the set of a row? Name it with --set-column (set_column=...); "
-                    f"the columns are {', '.join(first.columns[:12])}."
+                    f"the columns are {list_names(first.columns)}."
                 )
             self._set = DEFAULT_SET
         special = (self.client_column, self._set, config.label_column, config.truth_column)
@@ -79,9 +79,12 @@ class TableCollection:
         """Return the client, set and label of every row."""
         words: list[list[pa.DictionaryArray]] = [[] for _ in columns]
         wanted = list(dict.fromkeys(name for name in columns if name is not None))
+        self._sizes: list[int] = []
         for table in self._tables:
             client = Path(table.source).stem if len(self._tables) > 1 else SINGLE_CLIENT
+            self._sizes.append(0)
             for block in table.blocks(wanted):
+                self._sizes[-1] += len(block)
                 for blocks, name in zip(words, columns, strict=True):
                     if name is not None:
                         blocks.append(as_words(block.column(name)).cast(pa.string()).dictionary_encode())
@@ -97,9 +100,11 @@ class TableCollection:
         return self._read_keys([name])[0]
 
     def describe_row(self, number: int) -> str:
-        if len(self._tables) == 1:
-            return f"{self._tables[0].source}, row {number + 1}"
-        return f"{self.source}, row {number + 1} of all"
+        for table, rows in zip(self._tables, self._sizes, strict=True):
+            if number < rows:
+                return table.describe_row(number)
+            number -= rows
+        raise IndexError(number)
 
     def signature(self, train: NDArray[np.bool_]) -> DataSignature:
         stats = dict.fromkeys(self._features, ColumnStats())
@@ -134,7 +139,7 @@ class TableCollection:
         for table in self._tables:
             done = 0  # encoded rows of this table
             for block in table.blocks(schema.names):
-                schema.encode(block, table.source, inputs[first : (first := first + len(block))], first=done)
+                schema.encode(block, table, inputs[first : (first := first + len(block))], first=done)
                 done += len(block)
         return torch.from_numpy(inputs)
 
