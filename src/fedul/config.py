@@ -39,10 +39,9 @@ seed_option = partial(option, 0, "Seed of all randomness.", low=0)
 priors_option = partial(
     option, None, "Table of class priors (client,set,CLASS...). For a benchmark, the sets are drawn with these."
 )
-test_prior_option = partial(
-    option,
-    "uniform",
-    "Class mix of the population that the classifier is for: uniform, natural, 'A=0.1,B=0.9', or a file.",
+TEST_PRIOR_HELP = (
+    "Class mix of the population that the classifier is for: natural (that of all rows), uniform, 'A=0.1,B=0.9', or a "
+    "file."
 )
 
 
@@ -92,7 +91,7 @@ class BenchmarkDataConfig:
     )
     sets_overlap: bool = option(True, "Whether sets of a client may share rows, as in the paper.")
     held_out: float = held_out_option()
-    test_prior: str = test_prior_option()
+    test_prior: str = option("uniform", TEST_PRIOR_HELP)
     seed: int = seed_option()
 
     def __post_init__(self) -> None:
@@ -146,7 +145,7 @@ class FileDataConfig:
     )
     image_size: int = option(0, "Resize images to this many pixels per side (0 = keep their size).", low=0, high=1024)
     held_out: float = held_out_option()
-    test_prior: str = test_prior_option()
+    test_prior: str = option("natural", TEST_PRIOR_HELP)
     seed: int = seed_option()
 
     def __post_init__(self) -> None:

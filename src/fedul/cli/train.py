@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
@@ -16,7 +16,10 @@ from fedul.cli import show
 from fedul.cli.options import ConfigFile, Json, default_folder, merge_settings, select_settings, with_options
 from fedul.config import BenchmarkDataConfig, FileDataConfig, RunConfig, TrainConfig
 from fedul.data.load import resolve_data_config
-from fedul.errors import InputError
+from fedul.errors import InputError, list_names
+
+if TYPE_CHECKING:
+    from fedul.classifier import Classifier
 
 DATA_CONFIGS = (FileDataConfig, BenchmarkDataConfig)
 CONFIGS = (RunConfig, *DATA_CONFIGS, TrainConfig)
@@ -77,14 +80,25 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
     if run.test_error is None:
         counts = run.result.data
         rows = counts.rows + counts.held_out_rows
-        summary = f"trained on {rows:,} rows of {counted(counts.clients, 'client')} ({selected})"
+        labels = f"labels of {run.labels_used:,} of them" if run.labels_used else "no labels"
+        summary = f"trained on {rows:,} rows of {counted(counts.clients, 'client')} with {labels} ({selected})"
     else:
         summary = f"test error [bold]{run.test_error:.2%}[/] ({selected}; labels used: {run.labels_used:,})"
     choice = run.result.choice
     chosen = [f"settings [bold]{choice.chosen}[/]: {choice.reason}"] if choice is not None and choice.sets else []
+    if isinstance(data, FileDataConfig):
+        chosen.append(f"for the class mix {escape(describe_test_prior(run.classifier, data.test_prior))}")
     place = escape(str(folder))
     next_step = f"run folder [bold]{place}[/]; classify new rows with: fedul predict {place} FILE"
     show.print_result(command.json, run.to_dict(), summary, *chosen, next_step)
+
+
+def describe_test_prior(classifier: Classifier, given: str) -> str:
+    """Return the class mix that a classifier is for, and where it comes from."""
+    shares = zip(classifier.classes, classifier.trained_prior, strict=True)
+    mix = list_names((f"{name} {share:.1%}" for name, share in shares), most=6)
+    source = "that of all rows" if given == "natural" else f"--test-prior {given}"
+    return f"{mix} ({source}); --test-prior changes it"
 
 
 def _stored_options(out: str) -> dict[str, Any]:
