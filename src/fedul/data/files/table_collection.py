@@ -6,8 +6,9 @@ rows, the third encodes the rows as network inputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from fedul.core import Schema
 from fedul.data.files.assign import SINGLE_CLIENT, NamedCodes
 from fedul.data.files.schema.column_problems import column_problem, first_bad_value
 from fedul.data.files.schema.column_stats import ColumnStats, as_words, column_stats
+from fedul.data.files.schema.column_values import ColumnValues, column_values
 from fedul.data.files.schema.table import TableSchema
 from fedul.data.files.signature import DataSignature
 from fedul.data.files.tables import Table, open_tables
@@ -37,7 +39,14 @@ class TableCollection:
         Which columns name the client, the set and the label, and which are features.
     table : Table or None
         A table in memory; None reads the files that `config.data` names.
+
+    Attributes
+    ----------
+    values : mapping of str to ColumnValues
+        Single values of the features, after `signature`.
     """
+
+    values: Mapping[str, ColumnValues] = MappingProxyType({})
 
     def __init__(self, config: FileDataConfig, table: Table | None = None) -> None:
         self._tables = open_tables(table or config.data)
@@ -108,13 +117,17 @@ class TableCollection:
 
     def signature(self, train: NDArray[np.bool_]) -> DataSignature:
         stats = dict.fromkeys(self._features, ColumnStats())
+        self.values = dict.fromkeys(self._features, ColumnValues())
         first = 0
         for table in self._tables:
             check_thousands_points(table, [name for name in self._features if name not in self._categories])
+            here = dict.fromkeys(self._features, ColumnValues())
             for block in table.blocks(self._features):
                 chosen = block.filter(pa.array(train[first : (first := first + len(block))]))
                 for name in self._features:
                     stats[name] += column_stats(chosen.column(name), categorical=name in self._categories)
+                    here[name] += column_values(block.column(name))
+            self.values = {name: values.with_table(here[name]) for name, values in self.values.items()}
         for name, column in stats.items():
             if column_problem(column):
                 raise self._column_error(name, column, train)
