@@ -15,6 +15,7 @@ from typing import Any
 from fedul._utils.settings import (
     option,
     parse_batch_size,
+    parse_classes,
     parse_integers,
     parse_name_values,
     parse_names,
@@ -39,10 +40,7 @@ seed_option = partial(option, 0, "Seed of all randomness.", low=0)
 priors_option = partial(
     option, None, "Table of class priors (client,set,CLASS...). For a benchmark, the sets are drawn with these."
 )
-TEST_PRIOR_HELP = (
-    "Class mix of the population that the classifier is for: natural (that of all rows), uniform, 'A=0.1,B=0.9', or a "
-    "file."
-)
+TEST_PRIOR_HELP = "Class mix that the classifier is for: natural (of all rows), uniform, 'A=0.1,B=0.9', or a file."
 
 
 @dataclass(frozen=True)
@@ -121,10 +119,7 @@ class FileDataConfig:
         choices=("auto", "rows", "population"),
     )
     classes: tuple[str, ...] = option(
-        (),
-        "Columns of the priors table that are classes, separated by commas (default: all but client and set). Of two "
-        "classes one may have no column.",
-        parse=parse_names,
+        (), "Columns of priors that are classes (default: all); of two, one may have no column.", parse=parse_classes
     )
     client_column: str | None = option(None, "Column with the client of a row (default: each file is a client).")
     set_column: str | None = option(None, "Column with the set of a row (default: set).")
@@ -152,8 +147,6 @@ class FileDataConfig:
         validate_fields(self)
         if self.priors is None:
             raise InputError(f"{self.data}: needs --priors, a table with client,set and a column for each class.")
-        if self.classes and (len(self.classes) < 2 or len(set(self.classes)) < len(self.classes)):
-            raise InputError("classes: give at least two, each once, separated by commas.")
         if self.set_column is not None and self.set_column == self.client_column:
             raise InputError(f"client-column and set-column: both are '{self.set_column}'; name two columns.")
 

@@ -137,7 +137,8 @@ def test_check_says_whether_the_data_is_enough(fedul: Fedul, files: Path) -> Non
     shown = fedul(CHECK)
     assert shown.code == 0
     assert "Enough" in shown.out
-    assert "column 'truth' holds the class names" in shown.err
+    assert "column 'truth' holds the class names" in shown.out
+    assert shown.err == ""
 
 
 def test_check_says_what_is_missing_where_it_is_not_enough(fedul: Fedul, files: Path) -> None:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.markup import escape
 
 from fedul._utils.display import counted
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 DATA_CONFIGS = (FileDataConfig, BenchmarkDataConfig)
 CONFIGS = (RunConfig, *DATA_CONFIGS, TrainConfig)
+NOT_ENOUGH = 3
+"""Exit code of `fedul check --strict` if the data is not enough."""
 
 
 @with_options(*DATA_CONFIGS)
@@ -30,11 +33,12 @@ def check(
     settings: dict[str, Any],
     config: ConfigFile = None,
     json: Json = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if the data is not enough.")] = False,
 ) -> None:
     """Check whether data and class priors are enough to train a classifier.
 
-    Prints how many labelled rows they are worth, which classes are hard to tell apart, and what would help. Nothing is
-    trained.
+    Prints how many labelled rows they are worth, which classes are hard to tell apart, what was read, and what would
+    help. Nothing is trained. The verdict is enough, weak or not enough (`verdict` with --json).
     """
     options = merge_settings(settings, config, DATA_CONFIGS)
     data = resolve_data_config(select_settings(options, *DATA_CONFIGS))
@@ -43,9 +47,9 @@ def check(
     from fedul.evaluation.check import check
 
     result = check(load_study(data))
-    for message in () if json else result.warnings:
-        show.print_note(message)
     show.print_result(json, result.to_dict(), result)
+    if strict and result.verdict == "not enough":
+        raise typer.Exit(NOT_ENOUGH)
 
 
 @with_options(*CONFIGS)
@@ -66,13 +70,18 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
     data = resolve_data_config(select_settings(options, *DATA_CONFIGS))
     # Imported only now, so that a wrong option is reported before torch is loaded.
     from fedul.data.load import load_study
+    from fedul.evaluation.check import check
     from fedul.training.train import train as run_training
 
     name = Path(data.data).stem
     folder = Path(command.out or default_folder(f"{name}-{training.method}"))
+    study = load_study(data)
+    checked = check(study, method=training.method)
+    if checked.verdict == "not enough" and (checked.identifiable or command.force):
+        show.print_note(f"{checked.summary} 'fedul check' says what would help.")
     with show.TrainingProgress(f"{training.method} on {name}") as progress:
         run = run_training(
-            load_study(data), training, out=folder, resume=command.resume, force=command.force, callbacks=[progress]
+            study, training, out=folder, resume=command.resume, force=command.force, callbacks=[progress]
         )
     selection = run.recipe.config.selection if run.recipe else training.selection
     how = "the last" if selection == "last" else f"selected by {selection}"
