@@ -170,10 +170,13 @@ class CsvTable(Table):
 
     def describe_row(self, number: int) -> str:
         """Return the line of a row, as an editor counts lines: the first one is the header."""
-        with open(self.source, newline="", encoding="utf-8-sig", errors="replace") as file:
-            reader = csv.reader(file, delimiter=self.separator)
-            filled = (reader.line_num for cells in reader if cells)  # pyarrow skips empty lines too
-            line = next(islice(filled, number + 1, None), number + 2)
+        try:
+            with open(self.source, newline="", encoding="utf-8-sig", errors="replace") as file:
+                reader = csv.reader(file, delimiter=self.separator)
+                filled = (reader.line_num for cells in reader if cells)  # pyarrow skips empty lines too
+                line = next(islice(filled, number + 1, None), number + 2)
+        except csv.Error:  # a cell that is longer than this reader allows
+            return super().describe_row(number)
         return f"{self.source}, line {line}"
 
     def text_rows(self) -> Iterator[tuple[str, dict[str, str]]]:
