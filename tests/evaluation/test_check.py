@@ -15,6 +15,7 @@ from fedul.core import PriorScope, UnlabeledSets
 from fedul.core.priors import class_information
 from fedul.data.load import load
 from fedul.evaluation.check import check
+from fedul.evaluation.check_result import CheckResult
 
 from ..factories import make_client, make_federation, make_rows
 from ..worlds import random_priors, repeatable, seeds
@@ -253,6 +254,15 @@ def test_a_check_can_be_written_as_json() -> None:
     assert {"identifiable", "verdict", "summary", "advice", "clients", "totals", "forecast", "pairs"} <= set(document)
     assert document["clients"][1]["condition"] is None
     assert document["forecast"]["labels_worth_high"] > 0
+
+
+def test_a_document_of_an_earlier_version_is_read() -> None:
+    document = check(make_federation(make_client("north", [[0.9, 0.1], [0.1, 0.9]], 100))).to_dict()
+    for name in ("compared", "pooled", "within_clients", "classes", "priors", "columns"):
+        del document[name]
+    old = CheckResult.from_dict({**document, "verdict": "costly", "summary": "Enough, but costly: ..."})
+    assert (old.verdict, old.pooled, old.classes) == ("costly", None, ())
+    assert str(old).startswith("Enough, but costly")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ MAX_CLASSES = 12
 MAX_WORDS = 4
 NAME_WIDTH = 24
 
-COLOURS = {"enough": "green", "weak": "yellow", "not enough": "red"}
+COLOURS = {"enough": "green", "weak": "yellow", "costly": "yellow", "not enough": "red"}
 PRIORS_OF = {"population": "of a population", "rows": "of exactly these rows", "train": "of the training rows"}
 FORECAST_NOTE = (
     "The worth in labels is a forecast from the sizes and priors of the sets; rows, network and training do not enter "

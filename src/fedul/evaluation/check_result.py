@@ -10,6 +10,8 @@ from fedul._utils.documents import Document
 from fedul.core import ColumnReading
 
 Verdict = Literal["enough", "weak", "not enough"]
+StoredVerdict = Literal["enough", "weak", "not enough", "costly"]
+"""With that of documents of earlier versions: enough, but each row is worth little."""
 Compared = Literal["all sets", "sets of a client"]
 
 
@@ -161,7 +163,8 @@ class CheckResult(Document, RichDisplay):
     verdict : {"enough", "weak", "not enough"}
         Whether the data is enough to train on with the method: "not enough" if the priors do not determine a
         classifier, the rows are worth fewer than 5 labels per class, or a class has fewer than 5 rows; "weak" if they
-        may be worth fewer than 20 labels per class, or a class has fewer than 20 rows.
+        may be worth fewer than 20 labels per class, or a class has fewer than 20 rows. Documents of earlier versions
+        may have "costly".
     summary : str
         The verdict in one sentence.
     advice : tuple of str
@@ -196,7 +199,7 @@ class CheckResult(Document, RichDisplay):
         The columns of a user's table, as they were read; empty for other data.
     """
 
-    verdict: Verdict
+    verdict: StoredVerdict
     summary: str
     advice: tuple[str, ...]
     identifiable: bool
