@@ -77,6 +77,7 @@ def measure(table: str, contrast: float, seed: int, run: str) -> Line:
         test, truth = deal(table, contrast, seed, folder)
         test.to_csv(folder / "test.csv", index=False)
         columns: dict[str, Any] = {"client_column": "client", "set_column": "set", "seed": seed}
+        columns["test_prior"] = "uniform"  # the default when the results page was made
         started = time.process_time()
         if run == "supervised":
             study = fedul.load(folder / "labelled.csv", folder / "prevalence.csv", label_column="label", **columns)

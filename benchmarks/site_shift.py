@@ -71,7 +71,7 @@ def errors_of(seed: int, shift: float) -> Matrix:
         truth, bayes = write_world(folder, seed, shift)
         errors = [bayes]
         for mode in ("off", "on"):
-            data = f"--data rows.csv --priors priors.csv --site-adjustment {mode} --seed {seed}"
+            data = f"--data rows.csv --priors priors.csv --test-prior uniform --site-adjustment {mode} --seed {seed}"
             for line in (f"train {data} --out {mode}", f"predict {mode} new.csv --out {mode}.csv"):
                 command = [sys.executable, "-m", "fedul", *line.split()]
                 subprocess.run(command, cwd=folder, check=True, capture_output=True)

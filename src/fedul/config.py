@@ -15,6 +15,7 @@ from typing import Any
 from fedul._utils.settings import (
     option,
     parse_batch_size,
+    parse_classes,
     parse_integers,
     parse_name_values,
     parse_names,
@@ -39,11 +40,7 @@ seed_option = partial(option, 0, "Seed of all randomness.", low=0)
 priors_option = partial(
     option, None, "Table of class priors (client,set,CLASS...). For a benchmark, the sets are drawn with these."
 )
-test_prior_option = partial(
-    option,
-    "uniform",
-    "Class mix of the population that the classifier is for: uniform, natural, 'A=0.1,B=0.9', or a file.",
-)
+TEST_PRIOR_HELP = "Class mix that the classifier is for: natural (of all rows), uniform, 'A=0.1,B=0.9', or a file."
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class BenchmarkDataConfig:
     )
     sets_overlap: bool = option(True, "Whether sets of a client may share rows, as in the paper.")
     held_out: float = held_out_option()
-    test_prior: str = test_prior_option()
+    test_prior: str = option("uniform", TEST_PRIOR_HELP)
     seed: int = seed_option()
 
     def __post_init__(self) -> None:
@@ -121,6 +118,9 @@ class FileDataConfig:
         "What priors speak of: exactly the rows of a set, or their population; auto: rows, if counts add up to them.",
         choices=("auto", "rows", "population"),
     )
+    classes: tuple[str, ...] = option(
+        (), "Columns of priors that are classes (default: all); of two, one may have no column.", parse=parse_classes
+    )
     client_column: str | None = option(None, "Column with the client of a row (default: each file is a client).")
     set_column: str | None = option(None, "Column with the set of a row (default: set).")
     label_column: str | None = option(
@@ -140,7 +140,7 @@ class FileDataConfig:
     )
     image_size: int = option(0, "Resize images to this many pixels per side (0 = keep their size).", low=0, high=1024)
     held_out: float = held_out_option()
-    test_prior: str = test_prior_option()
+    test_prior: str = option("natural", TEST_PRIOR_HELP)
     seed: int = seed_option()
 
     def __post_init__(self) -> None:

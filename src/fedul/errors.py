@@ -59,6 +59,17 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     return InputError(f"unknown {what} '{name}'{hint}{', '.join(names)}.")
 
 
+def list_names(names: Iterable[str], most: int = 12) -> str:
+    """Return names as a list for a sentence; those that are left out are counted.
+
+    >>> list_names(["a", "b", "c"]), list_names(["a", "b", "c"], most=1), list_names([])
+    ('a, b, c', 'a and 2 more', 'none')
+    """
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return (", ".join(listed[:most]) or "none") + more
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a suggestion of the most similar known name; empty if none is similar.
 

@@ -95,7 +95,7 @@ def test_a_value_that_an_option_cannot_have_is_refused(
         ("--method supervised --method-option nonsense=1", "unknown option of method supervised 'nonsense'"),
         ("--algorithm-option nonsense=1", "unknown option of algorithm fedavg 'nonsense'"),
         ("--start-weights missing.safetensors", "missing.safetensors"),
-        ("--held-out 0", "no client has held-out rows"),
+        ("--held-out 0", "no rows are held out to select the round by"),
         ("--clients 4000", "cannot fill 10 sets"),
         ("--test-prior nonsense", "not CLASS=SHARE"),
         ("--test-prior 0=0.5,1=0.5", "no share for class '2'"),

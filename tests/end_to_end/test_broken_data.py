@@ -108,8 +108,8 @@ BROKEN = [
     ("another separator", table(swapped("site,month,age,town", "site;month;age;town")), "cells for 4 columns"),
     ("no client column", table(swapped("site", "clinic")), "there is no column 'site'"),
     ("no set column", table(swapped("month", "week")), "there is no column 'month'"),
-    ("row without a client", table(swapped("\nN,", "\n,")), "row 1: names no client"),
-    ("row without a set", table(swapped("\nN,a,", "\nN,,")), "row 1: names no set"),
+    ("row without a client", table(swapped("\nN,", "\n,")), "line 2: names no client"),
+    ("row without a set", table(swapped("\nN,a,", "\nN,,")), "line 2: names no set"),
     ("set without priors", table(swapped("\nN,a,", "\nN,c,")), "has no priors for set 'c' of client 'N'"),
     ("client without priors", table(swapped("\nN,a,", "\nE,a,")), "has no priors for client 'E'"),
     (
@@ -118,8 +118,8 @@ BROKEN = [
         "has priors for set 'c' of client 'N', of which",
     ),
     ("priors without a client", priors(lambda text: text + "E,a,0.5,0.5\n"), "has priors for client 'E', of which"),
-    ("text in numbers", table(swapped("0.14", "O.14")), "t.csv, row 2: column 'age': 'O.14' is not a number"),
-    ("infinity", table(swapped("0.14", "inf")), "t.csv, row 2: column 'age': has an infinite or huge"),
+    ("text in numbers", table(swapped("0.14", "O.14")), "t.csv, line 3: column 'age': 'O.14' is not a number"),
+    ("infinity", table(swapped("0.14", "inf")), "t.csv, line 3: column 'age': has an infinite or huge"),
     (
         "thousands",
         table(with_semicolons("N.960,97")),
@@ -128,7 +128,7 @@ BROKEN = [
     (
         "points for thousands",
         table(with_semicolons("N.960")),
-        "row 1: column 'amount': '10.960' may be a number with a",
+        "line 2: column 'amount': '10.960' may be a number with a",
     ),
     ("English thousands", table(swapped("0.14", '"14,960.97"')), "column 'age': '14,960.97' looks like a number with"),
     (
@@ -149,7 +149,7 @@ BROKEN = [
     ("words for shares", priors(swapped("0.2,0.8", "few,many")), "'few' of 'flu' is not a number"),
     ("the same set twice", priors(lambda text: text + "N,a,0.2,0.8\n"), "set 'a' of client 'N' occurs twice"),
     ("nameless set", priors(swapped("N,a,", "N,,")), "names no set"),
-    ("one class", priors(lambda _: "site,month,flu\nN,a,1\n"), "names 1 class;"),
+    ("no class", priors(lambda _: "site,month\nN,a\n"), "names no class;"),
     ("class of no set", priors(with_absent_class), "class 'rash' has prior 0 in every set"),
     ("sets all alike", priors(lambda _: ALIKE), "cannot tell the classes apart"),
     ("formula as class", priors(swapped("flu", "=HYPERLINK(1)")), "begins like a formula"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import torch
 from hypothesis import given
 from numpy.testing import assert_allclose
 
-from fedul.core import UnlabeledSets
+from fedul.core import PriorScope, UnlabeledSets
 from fedul.core.priors import class_information
+from fedul.data.load import load
 from fedul.evaluation.check import check
+from fedul.evaluation.check_result import CheckResult
 
 from ..factories import make_client, make_federation, make_rows
 from ..worlds import random_priors, repeatable, seeds
@@ -25,7 +28,7 @@ def test_labelled_rows_are_worth_themselves() -> None:
     assert found.verdict == "enough"
     assert (found.forecast.labels_worth_low, found.forecast.labels_worth_high) == (150, 150)
     assert found.clients[0].efficiency == pytest.approx(1)
-    assert found.advice == ("No problem was found: train, and compare the metrics of the run with this forecast.",)
+    assert found.advice[0] == "No problem was found: train, and compare the metrics of the run with this forecast."
 
 
 def test_sets_with_equal_mixes_are_not_enough_and_worth_nothing() -> None:
@@ -35,11 +38,75 @@ def test_sets_with_equal_mixes_are_not_enough_and_worth_nothing() -> None:
 
 
 def test_clients_with_one_set_each_are_advised_to_split() -> None:
-    found = check(make_federation(make_client("north", [[0.9, 0.1]], 100), make_client("south", [[0.1, 0.9]], 100)))
+    apart = make_federation(make_client("north", [[0.9, 0.1]], 100), make_client("south", [[0.1, 0.9]], 100))
+    found = check(apart, method="fedul")
     assert not found.identifiable
     assert found.totals.rank == 0
     assert "Every client has one set" in found.advice[1]
     assert "into 2 sets" in found.advice[1]
+
+
+def test_sets_of_all_clients_are_compared_where_the_method_does_so() -> None:
+    apart = make_federation(make_client("north", [[0.9, 0.1]], 100), make_client("south", [[0.1, 0.9]], 100))
+    alone, default = check(apart, method="fedul"), check(apart)
+    assert (alone.compared, default.compared) == ("sets of a client", "all sets")
+    assert (alone.verdict, default.verdict) == ("not enough", "enough")
+    one = check(make_federation(make_client("both", [[0.9, 0.1], [0.1, 0.9]], 100)))
+    assert default.forecast == one.forecast
+    for found in (alone, default):
+        assert found.pooled is not None
+        assert found.within_clients is not None
+        assert (found.pooled.forecast, found.pooled.rank) == (one.forecast, 1)
+        assert (found.within_clients.verdict, found.within_clients.identifiable) == ("not enough", False)
+    assert any("given as one client, they are worth about 50 to 128" in sentence for sentence in alone.advice)
+    assert any("(--method fedul, or sites on Flower without class-mix)" in sentence for sentence in default.advice)
+
+
+def test_images_are_compared_within_clients_by_default() -> None:
+    found = check(load("digits", clients=2, rows=400, sets=3))
+    assert found.compared == "sets of a client"
+    assert not any("linear model" in sentence for sentence in found.advice)
+
+
+def test_with_few_sets_a_linear_model_is_announced() -> None:
+    few, many = (check(make_federation(make_client("north", np.eye(3)[np.arange(n) % 3], 50))) for n in (9, 12))
+    assert any("linear model is trained: 9 sets can be left out" in sentence for sentence in few.advice)
+    assert not any("linear model" in sentence for sentence in many.advice)
+
+
+def test_a_class_with_few_rows_makes_the_verdict_weak_and_with_hardly_any_not_enough() -> None:
+    for rows, verdict in ((600, "weak"), (150, "not enough"), (12_000, "enough")):
+        priors = [[0.89, 0.1, 0.01], [0.1, 0.88, 0.02]]
+        priors.append([0.45, 0.55, 0.0])
+        found = check(make_federation(make_client("north", priors, rows // 3), classes=ILLNESSES))
+        assert found.verdict == verdict, found.summary
+        assert ("of class 'well'" in found.summary) == (verdict != "enough")
+
+
+def test_equal_shares_do_not_vary_and_small_differences_have_two_digits() -> None:
+    for priors, words in (
+        ([[0.3, 0.3, 0.4], [0.1, 0.1, 0.8]], "among the two does not vary;"),
+        ([[0.502, 0.498], [0.498, 0.502]], "among the two varies by 0.002 ("),
+    ):
+        found = check(make_federation(make_client("north", priors, 100)))
+        assert any(words in sentence for sentence in found.advice), found.advice
+
+
+def test_coarse_priors_are_pointed_out() -> None:
+    scope = PriorScope("population", rounding=0.005)
+    for priors, coarse in (([[0.51, 0.49], [0.50, 0.50]], True), ([[0.9, 0.1], [0.1, 0.9]], False)):
+        client = replace(make_client("north", priors, 100), prior_scope=scope)
+        found = check(make_federation(client))
+        assert any("rounded to 1 %, and shares differ by" in each for each in found.advice) == coarse
+
+
+def test_what_was_read_is_part_of_the_result() -> None:
+    north = make_client("north", [[0.9, 0.1], [0.1, 0.9]], [100, 300])
+    found = check(make_federation(north, classes=("flu", "cold"), test_prior=np.array([0.2, 0.8])))
+    flu = found.classes[0]
+    assert (flu.name, flu.share, flu.rows, flu.test_share) == ("flu", *map(pytest.approx, (0.3, 120, 0.2)))
+    assert found.priors is not None
+    assert (found.priors.unit, found.priors.of, found.priors.rounding) == ("", ("population",), 0.0)
 
 
 def test_classes_that_no_comparison_tells_apart_are_named() -> None:
@@ -63,7 +130,7 @@ def test_the_set_to_split_is_the_large_one_with_both_classes_of_the_worst_pair()
     assert found.split is not None
     assert (found.split.client, found.split.name, found.split.rows) == ("north", "May", 900)
     assert found.split.high > found.pairs[0].high
-    assert any("Splitting set 'May' of client 'north' (900 rows)" in sentence for sentence in found.advice)
+    assert any("If set 'May' of client 'north' (900 rows) were split in two" in each for each in found.advice)
 
 
 def test_where_no_single_set_matters_all_are_to_be_split() -> None:
@@ -72,7 +139,7 @@ def test_where_no_single_set_matters_all_are_to_be_split() -> None:
     found = check(make_federation(*clients))
     assert found.split is not None
     assert found.split.client is None
-    assert any(sentence.startswith("Splitting every set (12,000 rows)") for sentence in found.advice)
+    assert any(sentence.startswith("If all 120 sets were split in two by") for sentence in found.advice)
 
 
 def test_where_no_set_has_both_classes_there_is_nothing_to_split() -> None:
@@ -82,7 +149,7 @@ def test_where_no_set_has_both_classes_there_is_nothing_to_split() -> None:
 
 def test_contrasts_that_are_small_cost_much() -> None:
     found = check(make_federation(make_client("north", [[0.55, 0.45], [0.45, 0.55]], 5000)))
-    assert found.verdict == "costly"
+    assert found.verdict == "weak"
     assert found.forecast.share_high == pytest.approx(0.01, rel=1e-3)  # (0.55 - 0.45)^2, as for noisy labels
     assert found.pairs[0].contrast == pytest.approx(0.05)
 
@@ -95,7 +162,8 @@ def test_few_rows_are_not_enough_however_good_the_priors_are() -> None:
 
 
 def test_a_client_with_one_set_is_named_if_others_have_more() -> None:
-    found = check(make_federation(make_client("north", np.eye(2), 100), make_client("south", [[0.5, 0.5]], 70)))
+    shared = make_federation(make_client("north", np.eye(2), 100), make_client("south", [[0.5, 0.5]], 70))
+    found = check(shared, method="fedul")
     assert any("1 client with one set only ('south'; 70 rows)" in sentence for sentence in found.advice)
 
 
@@ -188,13 +256,23 @@ def test_a_check_can_be_written_as_json() -> None:
     assert document["forecast"]["labels_worth_high"] > 0
 
 
+def test_a_document_of_an_earlier_version_is_read() -> None:
+    document = check(make_federation(make_client("north", [[0.9, 0.1], [0.1, 0.9]], 100))).to_dict()
+    for name in ("compared", "pooled", "within_clients", "classes", "priors", "columns"):
+        del document[name]
+    old = CheckResult.from_dict({**document, "verdict": "costly", "summary": "Enough, but costly: ..."})
+    assert (old.verdict, old.pooled, old.classes) == ("costly", None, ())
+    assert str(old).startswith("Enough, but costly")
+
+
 @pytest.mark.parametrize(
     ("priors", "rows", "words"),
     [
         ([[0.9, 0.1], [0.1, 0.9]], 500, "Enough: the 1,000 rows are worth about"),
-        ([[0.55, 0.45], [0.45, 0.55]], 5000, "Enough, but costly:"),
+        ([[0.55, 0.45], [0.45, 0.55]], 5000, "Weak: the 10,000 rows are worth about 19 to 100 labelled ones"),
         ([[0.5, 0.5], [0.5, 0.5]], 500, "Not enough: with these class priors"),
-        ([[0.9, 0.1], [0.1, 0.9]], 4, "fewer than 5 per class"),
+        ([[0.55, 0.45], [0.45, 0.55]], 50, "labelled ones (0.19 to 1 %), fewer than 10 (5 per class)"),
+        ([[0.9, 0.1], [0.1, 0.9]], 4, "only about 4 rows can be of class 'class 0'"),
     ],
 )
 def test_the_verdict_is_a_plain_sentence(priors: list[list[float]], rows: int, words: str) -> None:

@@ -6,12 +6,14 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 from fedul.core import Federation
+from fedul.data.load import load
 from fedul.evaluation.check import check
-from fedul.evaluation.display import MAX_CLIENTS
+from fedul.evaluation.check_display import MAX_CLIENTS
 
 from ..factories import make_client, make_federation
 
@@ -28,7 +30,7 @@ def printed(shared: Federation) -> str:
     ("priors", "verdict"),
     [
         (GOOD, "Enough: the 1,000 rows are worth about"),
-        ([[0.55, 0.45], [0.45, 0.55]], "Enough, but costly"),
+        ([[0.55, 0.45], [0.45, 0.55]], "Weak"),
         ([[0.5, 0.5], [0.5, 0.5]], "Not enough"),
     ],
 )
@@ -38,7 +40,30 @@ def test_the_verdict_comes_first(priors: Sequence[Sequence[float]], verdict: str
 
 def test_advice_comes_before_figures() -> None:
     text = printed(make_federation(make_client("north", GOOD, 100), make_client("south", [[0.5, 0.5]], 100)))
-    assert 0 < text.index("with one set only") < text.index("condition") < text.index("told apart worst")
+    assert 0 < text.index("linear model") < text.index("information") < text.index("told apart worst")
+
+
+def test_tables_line_up_at_sixty_columns() -> None:
+    rows = np.random.default_rng(0).normal(size=400)
+    data = pa.table(
+        {
+            "month": ["January", "February"] * 200,
+            "systolic_blood_pressure_at_admission": rows,
+            "ward": [f"ward of the {place}" for place in ("north", "south", "east", "west")] * 100,
+            "code": [f"{1000 * (number % 7):06d}" for number in range(400)],
+        }
+    )
+    priors = pa.table({"month": ["January", "February"], "influenza": [0.7, 0.2], "common cold": [0.3, 0.8]})
+    screen = io.StringIO()
+    Console(file=screen, width=60, highlight=False).print(check(load(data, priors, set_column="month")))
+    lines = screen.getvalue().splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "…" not in screen.getvalue()
+    for head in ("type", "information", "worth of a row"):
+        (start,) = [number for number, line in enumerate(lines) if head in line]
+        rule, end = lines[start + 1], lines[start].rstrip()
+        assert set(rule.strip()) == {"─"}
+        assert len(rule.rstrip()) >= len(end)
 
 
 def test_only_the_weakest_clients_are_shown_and_the_others_counted() -> None:

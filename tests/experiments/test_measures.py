@@ -66,7 +66,7 @@ def test_the_error_is_that_of_the_delivered_classifier_on_held_out_rows(tmp_path
         predicted.append(classifier.predict_proba(client.inputs[client.held_out.index]).argmax(1))
         true.append(study.true_labels[client.name][1])
     wrong = np.concatenate(predicted) != np.concatenate(true)
-    expected = np.mean([wrong[np.concatenate(true) == k].mean() for k in (0, 1)])  # the test prior is uniform
+    expected = study.federation.test_prior @ [wrong[np.concatenate(true) == k].mean() for k in (0, 1)]
     assert_allclose(comparison.results[0].by_seed, [expected])
     assert "held-out error %" in repr(comparison)
 

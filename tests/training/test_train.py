@@ -435,7 +435,7 @@ def test_impossible_settings_are_refused(settings: dict[str, Any], complaint: st
 
 @pytest.mark.parametrize("select", ["held-out-loss", "held-out-error"])
 def test_selecting_a_round_needs_held_out_rows(select: str) -> None:
-    with pytest.raises(InputError, match=f"select {select}: no client has held-out rows"):
+    with pytest.raises(InputError, match="no rows are held out to select the round by"):
         train(gaussian_study(held_out=0), select=select)
 
 

@@ -43,6 +43,7 @@ def make_table(
     *,
     name_width: int | None = None,
     wrap_numbers: bool = False,
+    wrap_names: bool = False,
 ) -> Table:
     """Return an empty table with columns of names on the left and of numbers on the right.
 
@@ -56,13 +57,17 @@ def make_table(
         Longest name; longer ones are cut.
     wrap_numbers : bool, default=False
         Whether columns of numbers may have several lines, if the terminal is too narrow.
+    wrap_names : bool, default=False
+        Whether names may have several lines; otherwise they are cut.
     """
     from rich import box
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for name in names:
-        table.add_column(name, max_width=name_width, overflow="ellipsis", no_wrap=True)
+        table.add_column(
+            name, max_width=name_width, overflow="fold" if wrap_names else "ellipsis", no_wrap=not wrap_names
+        )
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=not wrap_numbers)
     return table

@@ -94,6 +94,14 @@ def parse_names(value: Any) -> tuple[str, ...]:
     return tuple(part.strip() for part in parts if part.strip())
 
 
+def parse_classes(value: Any) -> tuple[str, ...]:
+    """Return the names of classes: none, or at least two, each once."""
+    names = parse_names(value)
+    if names and (len(names) < 2 or len(set(names)) < len(names)):
+        raise ValueError("at least two classes, each once, separated by commas")
+    return names
+
+
 def parse_batch_size(value: Any) -> int:
     """Return a batch size; 0 stands for 'all'.
 

@@ -1,6 +1,7 @@
 """The `fedul` command: its subcommands, and how every failure ends as one sentence on stderr.
 
-Exit codes: 0 done, 2 the input is wrong, 1 the environment or fedul itself failed, 128 + N ended by signal N.
+Exit codes: 0 done, 2 the input is wrong, 1 the environment or fedul itself failed, 3 the data is not enough (`check
+--strict`), 128 + N ended by signal N.
 """
 
 from __future__ import annotations

@@ -119,6 +119,8 @@ def _annotation(f: Field[Any], hint: Any, panel: str) -> Any:
     meta = f.metadata
     # The default as the help text shows it, where it differs from the stored value.
     default = {"sets": "10", "sets_overlap": "overlap"}.get(f.name, f.default)
+    if (f.name, default) == ("test_prior", "natural"):  # this option is for benchmark data too
+        default = "natural; uniform for benchmark data"
     details = [LIST_HINTS[f.name]] if f.name in LIST_HINTS else []
     if meta["choices"]:
         details.append(f"one of {', '.join(meta['choices'])}")

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.markup import escape
 
 from fedul._utils.display import counted
@@ -16,10 +17,15 @@ from fedul.cli import show
 from fedul.cli.options import ConfigFile, Json, default_folder, merge_settings, select_settings, with_options
 from fedul.config import BenchmarkDataConfig, FileDataConfig, RunConfig, TrainConfig
 from fedul.data.load import resolve_data_config
-from fedul.errors import InputError
+from fedul.errors import InputError, list_names
+
+if TYPE_CHECKING:
+    from fedul.classifier import Classifier
 
 DATA_CONFIGS = (FileDataConfig, BenchmarkDataConfig)
 CONFIGS = (RunConfig, *DATA_CONFIGS, TrainConfig)
+NOT_ENOUGH = 3
+"""Exit code of `fedul check --strict` if the data is not enough."""
 
 
 @with_options(*DATA_CONFIGS)
@@ -27,11 +33,12 @@ def check(
     settings: dict[str, Any],
     config: ConfigFile = None,
     json: Json = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if the data is not enough.")] = False,
 ) -> None:
     """Check whether data and class priors are enough to train a classifier.
 
-    Prints how many labelled rows they are worth, which classes are hard to tell apart, and what would help. Nothing is
-    trained.
+    Prints how many labelled rows they are worth, which classes are hard to tell apart, what was read, and what would
+    help. Nothing is trained. The verdict is enough, weak or not enough (`verdict` with --json).
     """
     options = merge_settings(settings, config, DATA_CONFIGS)
     data = resolve_data_config(select_settings(options, *DATA_CONFIGS))
@@ -40,9 +47,9 @@ def check(
     from fedul.evaluation.check import check
 
     result = check(load_study(data))
-    for message in () if json else result.warnings:
-        show.print_note(message)
     show.print_result(json, result.to_dict(), result)
+    if strict and result.verdict == "not enough":
+        raise typer.Exit(NOT_ENOUGH)
 
 
 @with_options(*CONFIGS)
@@ -63,13 +70,18 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
     data = resolve_data_config(select_settings(options, *DATA_CONFIGS))
     # Imported only now, so that a wrong option is reported before torch is loaded.
     from fedul.data.load import load_study
+    from fedul.evaluation.check import check
     from fedul.training.train import train as run_training
 
     name = Path(data.data).stem
     folder = Path(command.out or default_folder(f"{name}-{training.method}"))
+    study = load_study(data)
+    checked = check(study, method=training.method)
+    if checked.verdict == "not enough" and (checked.identifiable or command.force):
+        show.print_note(f"{checked.summary} 'fedul check' says what would help.")
     with show.TrainingProgress(f"{training.method} on {name}") as progress:
         run = run_training(
-            load_study(data), training, out=folder, resume=command.resume, force=command.force, callbacks=[progress]
+            study, training, out=folder, resume=command.resume, force=command.force, callbacks=[progress]
         )
     selection = run.recipe.config.selection if run.recipe else training.selection
     how = "the last" if selection == "last" else f"selected by {selection}"
@@ -77,14 +89,25 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
     if run.test_error is None:
         counts = run.result.data
         rows = counts.rows + counts.held_out_rows
-        summary = f"trained on {rows:,} rows of {counted(counts.clients, 'client')} ({selected})"
+        labels = f"labels of {run.labels_used:,} of them" if run.labels_used else "no labels"
+        summary = f"trained on {rows:,} rows of {counted(counts.clients, 'client')} with {labels} ({selected})"
     else:
         summary = f"test error [bold]{run.test_error:.2%}[/] ({selected}; labels used: {run.labels_used:,})"
     choice = run.result.choice
     chosen = [f"settings [bold]{choice.chosen}[/]: {choice.reason}"] if choice is not None and choice.sets else []
+    if isinstance(data, FileDataConfig):
+        chosen.append(f"for the class mix {escape(describe_test_prior(run.classifier, data.test_prior))}")
     place = escape(str(folder))
     next_step = f"run folder [bold]{place}[/]; classify new rows with: fedul predict {place} FILE"
     show.print_result(command.json, run.to_dict(), summary, *chosen, next_step)
+
+
+def describe_test_prior(classifier: Classifier, given: str) -> str:
+    """Return the class mix that a classifier is for, and where it comes from."""
+    shares = zip(classifier.classes, classifier.trained_prior, strict=True)
+    mix = list_names((f"{name} {share:.1%}" for name, share in shares), most=6)
+    source = "that of all rows" if given == "natural" else f"--test-prior {given}"
+    return f"{mix} ({source}); --test-prior changes it"
 
 
 def _stored_options(out: str) -> dict[str, Any]:

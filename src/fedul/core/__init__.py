@@ -22,6 +22,7 @@ __getattr__, __dir__ = lazy_exports(
         "validate_class_mix": "priors",
         "validate_priors": "priors",
         "validate_test_prior": "priors",
+        "ColumnReading": "reading",
         "SiteAdjustment": "site_adjustment",
         "SiteAdjustments": "site_adjustment",
         "SIGNIFICANCE": "statistics",

@@ -13,6 +13,7 @@ from fedul.core.priors import prior_ranks as prior_ranks
 from fedul.core.priors import validate_class_mix as validate_class_mix
 from fedul.core.priors import validate_priors as validate_priors
 from fedul.core.priors import validate_test_prior as validate_test_prior
+from fedul.core.reading import ColumnReading as ColumnReading
 from fedul.core.site_adjustment import SiteAdjustment as SiteAdjustment
 from fedul.core.site_adjustment import SiteAdjustments as SiteAdjustments
 from fedul.core.statistics import SIGNIFICANCE as SIGNIFICANCE

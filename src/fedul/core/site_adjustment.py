@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedul.core.priors import Matrix
 from fedul.core.unlabeled_sets import Rows, UnlabeledSets
-from fedul.errors import InputError
+from fedul.errors import InputError, list_names
 
 Columns = Mapping[int, int | None]
 """Places of the inputs to adjust, each with the place of its indicator of missing values, if it has one."""
@@ -98,7 +98,7 @@ class SiteAdjustments:
         if client is None:
             return self.mean
         if client not in self.sites:
-            raise InputError(f"site '{client}': the classifier knows {', '.join(list(self.sites)[:8])}; name one.")
+            raise InputError(f"site '{client}': the classifier knows {list_names(self.sites)}; name one.")
         return self.sites[client]
 
     def apply(self, inputs: Tensor, clients: Sequence[str | None]) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedul.config import IN_MEMORY
 from fedul.core.federation import Federation
 from fedul.core.priors import Matrix
+from fedul.core.reading import ColumnReading
 from fedul.errors import InputError, wrong_type
 
 Labels = NDArray[np.int64]
@@ -64,6 +65,10 @@ class Study:
     true_labels : mapping of str to tuple of ndarray, or None
         By client, the true classes of its training and of its held-out rows, from the truth column of a user's table.
         They are used in evaluation only.
+    columns : sequence of ColumnReading
+        How the columns of a user's table were read; empty for other data.
+    priors_unit : str
+        What the numbers of a table of class priors are: proportions, percentages or counts; empty without a table.
     """
 
     federation: Federation
@@ -72,6 +77,8 @@ class Study:
     warnings: Sequence[str] = ()
     prior_counts: Mapping[str, Matrix] = field(default_factory=dict)
     true_labels: Mapping[str, tuple[Labels, Labels]] | None = None
+    columns: Sequence[ColumnReading] = ()
+    priors_unit: str = ""
 
     def __post_init__(self) -> None:
         truth = self.truth

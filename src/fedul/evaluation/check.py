@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 
 from fedul.core import Federation, Matrix, Study, UnlabeledSets
 from fedul.core import priors as prior_tools
-from fedul.evaluation.advice import SAME_MIX, find_verdict, write_advice, write_summary
+from fedul.evaluation.advice import FEW_ROWS, SAME_MIX, find_verdict, write_advice, write_summary
 from fedul.evaluation.check_result import (
     CheckResult,
     ClientCheck,
@@ -22,10 +22,12 @@ from fedul.evaluation.check_result import (
     Forecast,
     NearDuplicates,
     PairCheck,
+    SetComparison,
     SmallSet,
     SuggestedSplit,
     WeakClass,
 )
+from fedul.evaluation.reading import pools_sets, read_data, sets_to_leave_out
 from fedul.evaluation.set_information import (
     ExpectedRows,
     at_boundary,
@@ -34,6 +36,7 @@ from fedul.evaluation.set_information import (
     ratio,
     split,
 )
+from fedul.methods.base import Method
 
 SURE = 0.95
 """Probability of one of two classes at rows that stand for data in which classes are easy to tell apart."""
@@ -42,17 +45,19 @@ WORST_PAIRS = 5
 SMALL_SET = 5
 """A set with fewer rows is small."""
 
-RARE, EQUAL, FEW_ROWS = 0.02, 0.02, 20
-"""A class is weak below this share in every set, this difference between sets of a client, or this many rows."""
+RARE, EQUAL = 0.02, 0.02
+"""A class is weak below this share in every set, or this difference between the sets that are compared."""
 
 
-def check(data: Study | Federation) -> CheckResult:
+def check(data: Study | Federation, *, method: str | Method | None = None) -> CheckResult:
     """Diagnose data and priors before training.
 
     Parameters
     ----------
     data : Study or Federation
         What `fedul.load` returns, or a federation made from arrays.
+    method : str or Method, optional
+        The method that the verdict is for; by default that of `fedul.train`.
 
     Returns
     -------
@@ -67,37 +72,60 @@ def check(data: Study | Federation) -> CheckResult:
     """
     study = Study.of(data)
     federation = study.federation
-    expected = ExpectedRows.of(federation)
-    matrices = [client.priors for client in federation.clients]
-    totals = FederationTotals(
-        clients=len(matrices),
-        rows=sum(len(client.train) for client in federation.clients),
-        sets=len(expected.rows),
-        rank=prior_tools.joint_rank(matrices),
-        classes=len(federation.classes),
-    )
-    undecided = at_boundary(expected)
-    sure = at_boundary(expected, SURE).pairs
-    # Labels that a row is worth between two classes, for V kinds of rows: data contains rows of all kinds. (V, K, K)
-    views = np.stack([undecided.pairs, sure, sure.T, at_uninformative_inputs(expected)])
-    pairs, forecast = _find_worst_pairs(federation, expected, views), _forecast(federation, views, totals)
-    identifiable = totals.rank == totals.classes - 1
+    pools = pools_sets(federation, method)
+    by_client = ExpectedRows.of(federation)
+    pooled = by_client.pooled()
+    efficiencies, within_views = compare_sets(by_client)
+    _, pooled_views = compare_sets(pooled)
+    within, over_all = _weigh(federation, by_client, within_views), _weigh(federation, pooled, pooled_views)
+    used, views, chosen = (pooled, pooled_views, over_all) if pools else (by_client, within_views, within)
+    pairs = _find_worst_pairs(federation, used, views)
     result = CheckResult(
-        verdict=find_verdict(forecast, totals.classes, identifiable=identifiable),
+        verdict=chosen.verdict,
         summary="",
         advice=(),
-        identifiable=identifiable,
-        totals=totals,
-        forecast=forecast,
-        clients=tuple(_check_clients(federation, undecided.clients)),
+        identifiable=chosen.identifiable,
+        totals=FederationTotals(
+            clients=len(federation.clients),
+            rows=sum(len(client.train) for client in federation.clients),
+            sets=len(used.rows),
+            rank=chosen.rank,
+            classes=len(federation.classes),
+        ),
+        forecast=chosen.forecast,
+        clients=tuple(_check_clients(federation, efficiencies)),
         pairs=pairs,
         near_duplicates=tuple(pair for client in federation.clients for pair in _find_near_duplicates(client)),
-        weak_classes=tuple(_find_weak_classes(federation, expected)),
+        weak_classes=tuple(_find_weak_classes(federation, used)),
         small_sets=tuple(_find_small_sets(federation)),
-        split=_find_split(federation, expected, pairs[0]),
+        split=_find_split(federation, used, pairs[0]),
         warnings=tuple(study.warnings),
+        compared="all sets" if pools else "sets of a client",
+        pooled=over_all,
+        within_clients=within,
+        **read_data(study, by_client),
     )
-    return replace(result, summary=write_summary(result), advice=write_advice(result))
+    return replace(result, summary=write_summary(result), advice=write_advice(result, sets_to_leave_out(federation)))
+
+
+def compare_sets(expected: ExpectedRows) -> tuple[Matrix, Matrix]:
+    """Return the efficiency of each client (C,), and of each pair of classes for V kinds of rows (V, K, K).
+
+    Data contains rows of all kinds.
+    """
+    undecided = at_boundary(expected)
+    sure = at_boundary(expected, SURE).pairs
+    return undecided.clients, np.stack([undecided.pairs, sure, sure.T, at_uninformative_inputs(expected)])
+
+
+def _weigh(federation: Federation, expected: ExpectedRows, views: Matrix) -> SetComparison:
+    """Return what can be learned from the sets that are compared."""
+    priors = np.concatenate([client.priors for client in federation.clients])
+    rank = prior_tools.joint_rank(np.split(priors, expected.starts[1:]))
+    identifiable = rank == len(federation.classes) - 1
+    forecast = _forecast(federation, views if identifiable else np.zeros_like(views))
+    verdict = find_verdict(forecast, expected.rows.sum(axis=0), identifiable=identifiable)
+    return SetComparison(verdict, identifiable, rank, forecast)
 
 
 def _check_clients(federation: Federation, efficiencies: Matrix) -> Iterator[ClientCheck]:
@@ -109,13 +137,12 @@ def _check_clients(federation: Federation, efficiencies: Matrix) -> Iterator[Cli
         yield ClientCheck(client.name, rows, ranks.sets, ranks.rank, condition, share, float(efficiency))
 
 
-def _forecast(federation: Federation, views: Matrix, totals: FederationTotals) -> Forecast:
+def _forecast(federation: Federation, views: Matrix) -> Forecast:
     """Return the range over the views; a row that is in several sets contributes once per set."""
+    rows = sum(len(client.train) for client in federation.clients)
     distinct = sum(len(np.unique(client.train.index.numpy())) for client in federation.clients)
     shares = [average_over_pairs(view, federation.test_prior) for view in views]
-    if totals.rank < totals.classes - 1:
-        shares = [0.0]
-    low, high = (min(1.0, share * totals.rows / distinct) for share in (min(shares), max(shares)))
+    low, high = (min(1.0, share * rows / distinct) for share in (min(shares), max(shares)))
     return Forecast(distinct, round(low * distinct), round(high * distinct), low, high)
 
 
@@ -149,10 +176,8 @@ def _find_split(federation: Federation, expected: ExpectedRows, pair: PairCheck)
         low, high = _worth_after_split(split(expected, a, b, everywhere=True).after, a, b)
         return SuggestedSplit(None, None, round(expected.rows.sum()), best.shift, low, high)
     at = int(best.sets[0])
-    number = int(expected.client_of[at])
-    client = federation.clients[number]
-    name = client.set_names[at - int(expected.starts[number])]
-    return SuggestedSplit(client.name, name, round(expected.sizes[at]), best.shift, low, high)
+    client, name = [(each.name, name) for each in federation.clients for name in each.set_names][at]
+    return SuggestedSplit(client, name, round(expected.sizes[at]), best.shift, low, high)
 
 
 def _worth_after_split(after: ExpectedRows, a: int, b: int) -> tuple[float, float]:

@@ -7,8 +7,12 @@ from typing import Any, Literal
 
 from fedul._utils.display import RichDisplay
 from fedul._utils.documents import Document
+from fedul.core import ColumnReading
 
-Verdict = Literal["enough", "costly", "not enough"]
+Verdict = Literal["enough", "weak", "not enough"]
+StoredVerdict = Literal["enough", "weak", "not enough", "costly"]
+"""With that of documents of earlier versions: enough, but each row is worth little."""
+Compared = Literal["all sets", "sets of a client"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class ClientCheck:
 
 @dataclass(frozen=True)
 class FederationTotals:
-    """Sizes of all clients together, and their joint rank.
+    """Sizes of all clients, and the rank of the class priors that are compared.
 
     The class priors determine a classifier if `rank` is `classes` - 1, see `fedul.core.priors.joint_rank`.
     """
@@ -65,6 +69,40 @@ class Forecast:
     labels_worth_high: int
     share_low: float
     share_high: float
+
+
+@dataclass(frozen=True)
+class SetComparison:
+    """What can be learned if some sets are compared: the sets of each client, or those of all clients as if of one."""
+
+    verdict: Verdict
+    identifiable: bool
+    rank: int
+    forecast: Forecast
+
+
+@dataclass(frozen=True)
+class ClassReading:
+    """A class as it was read: its share of all rows, the rows to be expected of it, and its share in the test prior."""
+
+    name: str
+    share: float
+    rows: float
+    test_share: float
+
+
+@dataclass(frozen=True)
+class PriorsReading:
+    """Class priors as they were read.
+
+    `unit` is proportions, percentages or counts, and empty for priors from Python or of research data. `of` is what
+    they speak of: a population, the rows of the sets, or their training rows. `rounding` is the largest rounding error
+    of a share.
+    """
+
+    unit: str
+    of: tuple[str, ...]
+    rounding: float
 
 
 @dataclass(frozen=True)
@@ -122,8 +160,11 @@ class CheckResult(Document, RichDisplay):
 
     Parameters
     ----------
-    verdict : {"enough", "costly", "not enough"}
-        Whether the data is enough to train on; "costly" if each row is worth little, or all rows may be too few.
+    verdict : {"enough", "weak", "not enough"}
+        Whether the data is enough to train on with the method: "not enough" if the priors do not determine a
+        classifier, the rows are worth fewer than 5 labels per class, or a class has fewer than 5 rows; "weak" if they
+        may be worth fewer than 20 labels per class, or a class has fewer than 20 rows. Documents of earlier versions
+        may have "costly".
     summary : str
         The verdict in one sentence.
     advice : tuple of str
@@ -144,9 +185,21 @@ class CheckResult(Document, RichDisplay):
         The split that would help most; None if no set has both classes of the worst pair.
     warnings : tuple of str
         Warnings from loading the data.
+    compared : {"all sets", "sets of a client"}
+        Which sets the method compares with each other. `verdict`, `identifiable`, `totals.rank`, `forecast` and `pairs`
+        are for this comparison.
+    pooled, within_clients : SetComparison or None
+        The same if the sets of all clients are compared, and if only the sets of each client are. None in a document of
+        an earlier version.
+    classes : tuple of ClassReading
+        The classes, as they were read.
+    priors : PriorsReading or None
+        The class priors, as they were read; None in a document of an earlier version.
+    columns : tuple of ColumnReading
+        The columns of a user's table, as they were read; empty for other data.
     """
 
-    verdict: Verdict
+    verdict: StoredVerdict
     summary: str
     advice: tuple[str, ...]
     identifiable: bool
@@ -159,9 +212,15 @@ class CheckResult(Document, RichDisplay):
     small_sets: tuple[SmallSet, ...] = ()
     split: SuggestedSplit | None = None
     warnings: tuple[str, ...] = ()
+    compared: Compared = "sets of a client"
+    pooled: SetComparison | None = None
+    within_clients: SetComparison | None = None
+    classes: tuple[ClassReading, ...] = ()
+    priors: PriorsReading | None = None
+    columns: tuple[ColumnReading, ...] = ()
 
     def __rich__(self) -> Any:
-        from fedul.evaluation.display import check_view
+        from fedul.evaluation.check_display import check_view
 
         return check_view(self)
 

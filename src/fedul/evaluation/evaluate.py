@@ -121,7 +121,7 @@ def evaluate(
         if target.folder.result() != target.result:
             raise InputError(f"{target.name}: was trained further during its evaluation; evaluate it again.")
         write_json(target.folder.path / EVALUATION, evaluation.to_dict())
-        write_json(target.folder.path / CHECK, check(data).to_dict())
+        write_json(target.folder.path / CHECK, check(data, method=target.recipe.make_method(None)).to_dict())
     return evaluation
 
 

@@ -40,6 +40,10 @@ class ExpectedRows:
         rows = [len(c.train) * c.set_priors[:, None] * c.priors for c in federation.clients]
         return cls(np.concatenate(rows), np.cumsum([0, *sets[:-1]]), federation.test_prior)
 
+    def pooled(self) -> ExpectedRows:
+        """Return the same sets as those of one client: they are all compared with each other."""
+        return ExpectedRows(self.rows, self.starts[:1], self.test_prior)
+
     @property
     def sizes(self) -> Matrix:
         """Rows in each set (S,)."""

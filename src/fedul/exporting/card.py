@@ -100,7 +100,8 @@ def model_card(
         The evaluation, for a run without a folder.
     """
     if isinstance(run, Run) and run.record is not None and run.folder is None:
-        checked = None if run.study is None else check(run.study)
+        method = None if run.recipe is None else run.recipe.make_method(None)
+        checked = None if run.study is None else check(run.study, method=method)
         return _build_card(run.record, run.result, classifier, evaluation, checked, datetime.now(UTC))
     folder = as_run_folder(run)
     if not (folder.path / CONFIG).exists() or (record := folder.stored_config()) is None:

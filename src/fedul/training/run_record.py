@@ -40,6 +40,7 @@ DEFAULTS = {
     **to_dict(TrainConfig()),
     **to_dict(BenchmarkDataConfig()),
     "site_adjustment": FileDataConfig.site_adjustment,
+    "classes": list(FileDataConfig.classes),
 }
 """Value of a setting that a run does not record, because it was written before the setting existed."""
 

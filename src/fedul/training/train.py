@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from fedul import models
+from fedul._utils.display import counted
 from fedul._utils.files import tensors_digest
 from fedul._utils.hardware import default_threads, resolve_device, torch_threads
 from fedul.algorithms.base import Algorithm
@@ -193,7 +194,11 @@ def _build_context(study: Study, recipe: Recipe, store: ClientStore) -> RunConte
     if config.selection == "held-out-error" and truth is None:
         raise InputError("select held-out-error: needs labels, and this federation has none; use held-out-loss.")
     if config.selection != "last" and not any(len(c.held_out) for c in federation.clients):
-        raise InputError(f"select {config.selection}: no client has held-out rows; hold some out, or use select last.")
+        largest = max(int(client.train.sets.bincount().max()) for client in federation.clients)
+        raise InputError(
+            f"no rows are held out to select the round by (the largest set has {counted(largest, 'row')}); merge small "
+            "sets, hold out a larger share (--held-out), or use --select last (select='last')."
+        )
     name = models.resolve(config.model, federation.input_shape) if recipe.model is None else "custom"
     model, classes = name if recipe.model is None else recipe.model, len(federation.classes)
     module = models.build(model, federation.input_shape, classes, config.seed, federation.test_prior)

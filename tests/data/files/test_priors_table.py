@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from fedul.errors import InputError
 GOOD = "client,set,cat,dog\nnorth,jan,0.2,0.8\nsouth,jan,0.5,0.5\nnorth,feb,1,0\n"
 
 
-def read(tmp_path: Path, content: str | bytes, **options: str) -> PriorsTable:
+def read(tmp_path: Path, content: str | bytes, **options: Any) -> PriorsTable:
     file = tmp_path / "priors.csv"
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     return read_priors(str(file), **options)
@@ -138,7 +139,7 @@ def test_several_files_may_say_the_same_but_not_contradict_each_other(tmp_path: 
     ("content", "complaint"),
     [
         ("", r"priors\.csv: is empty"),
-        ("client,set,cat\nnorth,jan,1\n", "names 1 class; a table of priors has a column for each of two or more"),
+        ("client,set\nnorth,jan\n", "names no class; a table of priors has a column for each class"),
         ("client,cat,dog\n", "there is no column 'set'; a table of priors has"),
         ("client,sets,cat,dog\n", "there is no column 'set': did you mean 'sets'?"),
         ("client;set;cat;dog\na;x;-10,0;110,0\n", "line 2: '-10.0' of 'cat' is not a share, because it is negative"),
@@ -196,3 +197,88 @@ def test_a_table_that_is_not_there_is_refused(tmp_path: Path) -> None:
         read_priors(str(tmp_path / "none.csv"))
     with pytest.raises(InputError, match="a folder without tables"):
         read_priors(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("head", "lines", "complaint"),
+    [
+        ("cat,dog,n", ["0.2,0.8,120", "0.5,0.5,80"], "column 'n' is not a class: .* sum to 1; .*--classes cat,dog, or"),
+        ("cat,dog,beds", ["20,80,120", "50,50,30"], "column 'beds' is not a class: .* sum to 100; .*--classes cat,dog"),
+        ("cat,dog,wards", ["20%,80%,12", "50%,50%,30"], "column 'wards' is not a class"),
+        ("a,b,x,y", ["0.2,0.8,5,1.5", "0.5,0.5,7,2.5"], "columns 'x', 'y' are not classes: .*--classes a,b"),
+        (
+            "cat,dog,all",
+            ["12,30,42", "7,9,16"],
+            "column 'all' is the sum of the others, not a class; .*--classes cat,dog",
+        ),
+        ("cat,dog,beds", ["12,31,40", "7,9,33"], "column 'beds' looks like a size or a key, .*--classes cat,dog"),
+        ("cat,n", ["12,31", "7,9"], "column 'n' looks like a size .*--classes cat,NAME, where NAME is the class"),
+    ],
+)
+def test_a_column_of_numbers_beside_the_classes_is_named(
+    tmp_path: Path, head: str, lines: list[str], complaint: str
+) -> None:
+    content = "\n".join([f"set,{head}", *(f"m{m},{line}" for m, line in enumerate(lines))])
+    with pytest.raises(InputError, match=complaint):
+        read(tmp_path, content)
+
+
+def test_named_classes_are_read_in_their_order_and_other_columns_are_not(tmp_path: Path) -> None:
+    table = read(tmp_path, "set,region,cat,dog,n\njan,west,20,80,120\nfeb,east,50,50,30\n", classes=("dog", "cat"))
+    assert table.classes == ("dog", "cat")
+    assert table.unit == "percentages"
+    assert by_name(table)["", "jan"] == {"dog": 0.8, "cat": 0.2}
+
+
+def test_counts_that_sum_to_a_hundred_in_a_part_are_counts_if_the_user_says_so(tmp_path: Path) -> None:
+    content = "set,cat,dog,owl\njan,20,80,120\nfeb,50,50,30\n"
+    with pytest.raises(InputError, match="use --priors-unit counts if these are counts"):
+        read(tmp_path, content)
+    assert read(tmp_path, content, unit="counts").clients[""]["jan"].cases == 220
+
+
+@pytest.mark.parametrize(
+    ("content", "classes", "unit", "expected"),
+    [
+        ("set,ill\njan,0.2\nfeb,0.55\n", (), "proportions", {"ill": 0.2, "not ill": 0.8}),
+        ("set,ill\njan,20\nfeb,55.5\n", (), "percentages", {"ill": 0.2, "not ill": 0.8}),
+        ("set,ill\njan,0.2%\nfeb,0.5%\n", (), "percentages", {"ill": 0.002, "not ill": 0.998}),
+        ("set,ill,n\njan,0.2,70\nfeb,0.55,8\n", ("well", "ill"), "proportions", {"ill": 0.2, "well": 0.8}),
+    ],
+)
+def test_one_class_column_leaves_the_rest_to_the_other_class(
+    tmp_path: Path, content: str, classes: tuple[str, ...], unit: str, expected: dict[str, float]
+) -> None:
+    table = read(tmp_path, content, classes=classes)
+    assert (table.unit, by_name(table)["", "jan"]) == (unit, expected)
+    assert table.classes == (classes or tuple(expected))
+    assert (
+        f"one class column, 'ill', read as {unit}; class '{table.classes[1] if not classes else 'well'}'"
+        in (table.notes[0])
+    )
+
+
+def test_the_other_class_is_as_uncertain_as_the_one_with_a_column(tmp_path: Path) -> None:
+    alone = read(tmp_path, "set,ill,ill_low,ill_high\njan,0.2,0.1,0.3\n").clients[""]["jan"]
+    assert alone.cases == pytest.approx(0.16 / (0.2 / (2 * 1.959964)) ** 2, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "complaint"),
+    [
+        ("set,ill\njan,120\n", {}, "line 2: 120 of 'ill' is above 100, so nothing is left for 'not ill'"),
+        ("set,ill\njan,12\n", {"unit": "counts"}, "counts of 'ill' alone say nothing about 'not ill'"),
+        ("set,ill\njan,12\n", {"classes": ("il", "wel")}, "no column for class 'il' of --classes: did you mean 'ill'?"),
+        (
+            "set,a,b\njan,1,0\n",
+            {"classes": ("a", "b", "c")},
+            "no column for class 'c' of --classes; the columns are a, b",
+        ),
+        ("set,a,b\njan,x,0\n", {}, "is not a number; .* name the columns of classes with --classes"),
+    ],
+)
+def test_one_column_and_named_classes_have_their_limits(
+    tmp_path: Path, content: str, options: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        read(tmp_path, content, **options)

@@ -60,7 +60,7 @@ def test_points_that_may_stand_for_thousands_beside_decimal_commas_are_refused(
 ) -> None:
     (tmp_path / "t.csv").write_text(content)
     complaint = pytest.raises(
-        InputError, match=r"t\.csv, row \d: column 'a': '14\.960' may be a number with a thousands"
+        InputError, match=r"t\.csv, line \d: column 'a': '14\.960' may be a number with a thousands"
     )
     with complaint if refused else nullcontext():
         check_thousands_points(open_table(tmp_path / "t.csv"), ["a"])
@@ -134,3 +134,19 @@ def test_a_user_may_name_a_file_a_folder_or_a_pattern(tmp_path: Path) -> None:
         table_paths(f"{tmp_path}/*.tsv")
     with pytest.raises(InputError, match="there is no such file"):
         table_paths(str(tmp_path / "c.csv"))
+
+
+def test_a_row_is_named_by_its_line_as_an_editor_counts_them(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text('a,b\n1,2\n\n3,"x\ny"\n5,6\n')
+    places = [open_table(file).describe_row(number).removeprefix(str(file)) for number in range(3)]
+    assert places == [", line 2", ", line 5", ", line 6"]
+    (batch,) = open_table(file).blocks()
+    assert batch.column("a").to_pylist() == ["1", "3", "5"]
+
+
+def test_a_list_of_columns_says_how_many_are_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(",".join(f"c{number}" for number in range(15)) + "\n")
+    with pytest.raises(InputError, match=r"it has c0, .*, c11 and 3 more"):
+        open_table(file).check_has(["zebra"])

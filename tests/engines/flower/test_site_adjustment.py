@@ -32,7 +32,7 @@ def test_a_run_with_adjusted_sites_is_the_run_in_process(tmp_path: Path) -> None
     ]
     (tmp_path / "all.csv").write_text("client,age,smoker,set\n" + "".join(rows))
     (tmp_path / "all-priors.csv").write_text(PRIORS)
-    study = fedul.load(tmp_path / "all.csv", tmp_path / "all-priors.csv", site_adjustment="on")
+    study = fedul.load(tmp_path / "all.csv", tmp_path / "all-priors.csv", site_adjustment="on", test_prior="uniform")
     expected = fedul.train(study, method="fedul", rounds=1)
     here, there = weights(run), weights(expected)
     assert float((here - there).norm() / there.norm()) < 1e-5

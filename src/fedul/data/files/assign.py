@@ -15,7 +15,7 @@ from fedul.core import Index, Labels, Matrix, PriorScope, Schema
 from fedul.data.files.priors_table import PriorsTable, StatedPriors
 from fedul.data.files.schema.column_stats import as_words
 from fedul.data.files.signature import DataSignature
-from fedul.errors import InputError
+from fedul.errors import InputError, list_names
 
 SINGLE_CLIENT = "data"
 """Name of the only client, where none is named."""
@@ -135,7 +135,7 @@ def _check_priors_have_rows(collection: Collection, table: PriorsTable) -> None:
         if name and name not in clients.names:
             raise InputError(
                 f"{table.source}: has priors for client '{name}', of which {collection.source} has no rows; its "
-                f"clients are {', '.join(clients.names[:8])}."
+                f"clients are {list_names(clients.names)}."
             )
         codes = sets.codes[clients.codes == clients.names.index(name)] if name else sets.codes
         here = {sets.names[code] for code in np.unique(codes[codes >= 0])}
@@ -233,6 +233,6 @@ def class_codes(words: NamedCodes, classes: tuple[str, ...], option: str, collec
         row = int(unknown[0])
         raise InputError(
             f"{collection.describe_row(row)}: '{words.names[words.codes[row]][:40]}' of {option} is none of the "
-            f"classes {', '.join(classes[:12])}; correct it or leave it empty."
+            f"classes {list_names(classes)}; correct it or leave it empty."
         )
     return codes

@@ -29,7 +29,8 @@ from fedul.data.class_mix import parse_class_mix
 from fedul.data.files.array_collection import ArrayCollection
 from fedul.data.files.assign import ClientRows, Collection, assign_to_clients, class_codes
 from fedul.data.files.image_collection import ImageCollection
-from fedul.data.files.priors_table import read_priors
+from fedul.data.files.priors_table import PriorsTable, read_priors
+from fedul.data.files.read_columns import column_notes, read_columns
 from fedul.data.files.signature import DataSignature, common_signature
 from fedul.data.files.table_collection import TableCollection
 from fedul.data.files.tables import Table
@@ -44,8 +45,8 @@ class FileRows:
     ----------
     collection : Collection
         The rows.
-    classes : tuple of str
-        Names of the classes.
+    priors : PriorsTable
+        The class priors.
     parts : sequence of ClientRows
         Rows of each client.
     splits : mapping of str to tuple of ndarray
@@ -53,9 +54,14 @@ class FileRows:
     """
 
     collection: Collection
-    classes: tuple[str, ...]
+    priors: PriorsTable
     parts: Sequence[ClientRows]
     splits: Mapping[str, tuple[Index, Index]]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self.priors.classes
 
     def signature(self) -> DataSignature:
         """Return the signature of the training rows."""
@@ -112,6 +118,7 @@ def read_file_rows(
         unit=config.priors_unit,
         client_column=config.client_column,
         set_column=config.set_column,
+        classes=config.classes,
     )
     parts = assign_to_clients(collection, priors, config.priors_of)
     if name is not None:
@@ -125,7 +132,7 @@ def read_file_rows(
         part.name: split_held_out(part.numbers, config.held_out, numpy_generator(config.seed, "held-out", part.name))
         for part in parts
     }
-    return FileRows(collection, priors.classes, parts, splits)
+    return FileRows(collection, priors, parts, splits)
 
 
 def load_files(config: FileDataConfig, tables: Mapping[str, Table]) -> Study:
@@ -134,6 +141,11 @@ def load_files(config: FileDataConfig, tables: Mapping[str, Table]) -> Study:
     common = common_signature({config.data: rows.signature()}, rows.classes)
     clients = rows.clients(common.schema)
     prior = _parse_test_prior(config.test_prior, rows.classes, clients)
+    columns = (
+        read_columns(rows.collection, common.schema, common.warnings)
+        if isinstance(rows.collection, TableCollection)
+        else []
+    )
     federation, messages = apply_site_adjustment(
         Federation(clients, rows.classes, prior, common.scaling, common.schema),
         config.site_adjustment,
@@ -142,9 +154,11 @@ def load_files(config: FileDataConfig, tables: Mapping[str, Table]) -> Study:
     return Study(
         federation,
         None,
-        warnings=[*common.warnings, *messages],
+        warnings=[*rows.priors.notes, *(common.warnings if not columns else column_notes(columns)), *messages],
         prior_counts={part.name: part.cases for part in rows.parts},
         true_labels=rows.true_labels(config.truth_column) if config.truth_column else None,
+        columns=columns,
+        priors_unit=rows.priors.unit,
     )
 
 
@@ -159,6 +173,8 @@ def open_collection(config: FileDataConfig, table: Table | None = None) -> Colle
 
 
 def _parse_test_prior(text: str, classes: tuple[str, ...], clients: Sequence[UnlabeledSets]) -> Matrix:
-    natural = text == "natural"  # the class mix of all rows together
-    prior = pooled_class_mix(clients) if natural else parse_class_mix(text, classes, where="test-prior")
-    return validate_test_prior(prior, classes, where="test-prior natural" if natural else "test-prior")
+    if text != "natural":
+        return validate_test_prior(parse_class_mix(text, classes, where="test-prior"), classes, where="test-prior")
+    mix = pooled_class_mix(clients)  # of all rows
+    # A class without rows is refused by the federation, with a better reason.
+    return mix if mix.all() else np.full(len(classes), 1 / len(classes))

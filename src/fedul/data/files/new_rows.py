@@ -86,7 +86,7 @@ class RowReader:
             done = 0
             key = self._client_column(table)
             for block in table.blocks([*schema.names, *key]):
-                inputs, unseen = schema.encode(block, table.source, first=done)
+                inputs, unseen = schema.encode(block, table, first=done)
                 self.unseen.update(unseen)
                 done += len(inputs)
                 if self._adjustments is not None:

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fedul.core import SUM_TOLERANCE, Z_95, Matrix, validate_priors
-from fedul.data.files.schema.column_problems import has_thousands_separator
+from fedul.data.files.priors_line import TOTALS, PriorsLine, find_columns, parse_line, refuse_extra_columns
 from fedul.data.files.tables import Table, open_tables
-from fedul.errors import InputError, did_you_mean
-
-TOTALS = {"proportions": 1.0, "percentages": 100.0}
-MAX_ROUNDING = 0.02
-"""Largest deviation of the sum of rounded shares, as a share of the total."""
+from fedul.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +52,17 @@ class PriorsTable:
         Names of the classes.
     clients : mapping of str to mapping of str to StatedPriors
         Priors by client and set, in the order of the table; the client "" stands for all clients.
+    unit : str
+        What the numbers are: proportions, percentages or counts.
+    notes : tuple of str
+        How the table was read, where this is not obvious, one sentence each.
     """
 
     source: str
     classes: tuple[str, ...]
     clients: Mapping[str, Mapping[str, StatedPriors]]
+    unit: str = "proportions"
+    notes: tuple[str, ...] = ()
 
     def priors_of(self, client: str) -> Mapping[str, StatedPriors]:
         """Return the priors of a client by set; empty if the table has none."""
@@ -68,7 +70,12 @@ class PriorsTable:
 
 
 def read_priors(
-    source: str | Table, *, unit: str = "auto", client_column: str | None = None, set_column: str | None = None
+    source: str | Table,
+    *,
+    unit: str = "auto",
+    client_column: str | None = None,
+    set_column: str | None = None,
+    classes: Sequence[str] = (),
 ) -> PriorsTable:
     """Read class priors from a table, or from several that agree where they name the same set.
 
@@ -80,153 +87,73 @@ def read_priors(
         What the numbers are: proportions, percentages, counts, or auto.
     client_column, set_column : str, optional
         Names of the key columns, if they are not "client" and "set".
+    classes : sequence of str, optional
+        Names of the classes; empty if every other column is one. One of two classes may have no column: it has the
+        rest of every set.
 
     Returns
     -------
     PriorsTable
     """
     try:
-        return _read(source, unit, (client_column or "client", set_column or "set"))
+        return _read(source, unit, (client_column or "client", set_column or "set"), classes)
     except InputError as problem:
         if isinstance(source, Table) or not Path(source).expanduser().is_dir() or str(problem).startswith(f"{source}:"):
             raise
         raise InputError(f"{source}: is a folder, of which every table is read: {problem}") from None
 
 
-def _read(source: str | Table, unit: str, keys: tuple[str, str]) -> PriorsTable:
+def _read(source: str | Table, unit: str, keys: tuple[str, str], named: Sequence[str]) -> PriorsTable:
     name = source.source if isinstance(source, Table) else source
-    lines: list[_Line] = []
+    lines: list[PriorsLine] = []
     classes: tuple[str, ...] = ()
+    rest = ""
     for table in open_tables(source):
-        columns = _find_columns(table, keys)
-        if classes and sorted(columns.classes) != sorted(classes):
+        columns = find_columns(table, keys, named)
+        if classes and sorted(columns.order) != sorted(classes):
             raise InputError(
-                f"{table.source}: has the classes {', '.join(columns.classes)}, but other files have "
+                f"{table.source}: has the classes {', '.join(columns.order)}, but other files have "
                 f"{', '.join(classes)}."
             )
-        classes = classes or columns.classes
-        lines += [_parse_line(table.source, where, cells, columns) for where, cells in table.text_rows()]
+        classes, rest = classes or columns.order, columns.rest
+        lines += [parse_line(table.source, where, cells, columns) for where, cells in table.text_rows()]
     if not lines:
         raise InputError(f"{name}: names no set; give one line per set, with client, set and a column for each class.")
+    notes: tuple[str, ...] = ()
+    if rest:
+        unit, lines, notes = _with_rest(name, lines, unit, rest)
+    elif not named:
+        refuse_extra_columns(name, lines, unit)
     unit = _infer_unit(lines) if unit == "auto" else unit
     clients: dict[str, dict[str, StatedPriors]] = {}
-    seen: dict[tuple[str, str], _Line] = {}
+    seen: dict[tuple[str, str], PriorsLine] = {}
     for line in lines:
         stated, before = _as_stated_priors(line, unit, classes), seen.setdefault((line.client, line.set), line)
         known = clients.setdefault(line.client, {}).setdefault(line.set, stated)
         if before is not line and (before.file == line.file or not np.allclose(known.shares, stated.shares)):
             again = " twice" if before.file == line.file else f" and in {before.where} with other values"
             raise InputError(f"{line.where}: {line.title} occurs{again}; keep one.")
-    return PriorsTable(name, classes, clients)
+    return PriorsTable(name, classes, clients, unit, notes)
 
 
-@dataclass(frozen=True, eq=False)
-class _Line:
-    """One line of a table."""
-
-    file: str
-    where: str
-    client: str
-    set: str
-    shares: Mapping[str, float]
-    widths: Mapping[str, float] = field(default_factory=dict)  # high - low
-    rounding: float = 0.0  # half of the last decimal place
-    percent: bool = False  # there are % signs
-
-    @property
-    def total(self) -> float:
-        return math.fsum(self.shares.values())
-
-    @property
-    def title(self) -> str:
-        return f"set '{self.set}'" + (f" of client '{self.client}'" if self.client else "")
-
-    def sums_to(self, total: float) -> bool:
-        """Return whether the shares sum to a total, up to the rounding that their decimal places show."""
-        slack = max(SUM_TOLERANCE * total, min(len(self.shares) * self.rounding, MAX_ROUNDING * total))
-        return abs(self.total - total) <= slack + 1e-9
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Columns of a table of priors."""
-
-    client: str | None
-    set: str
-    classes: tuple[str, ...]
-    bounds: frozenset[str]  # CLASS_low, CLASS_high
-
-
-def _find_columns(table: Table, keys: tuple[str, str]) -> _Columns:
-    client, set_ = (
-        next((name for name in (key, usual) if name in table.columns), None)
-        for key, usual in zip(keys, ("client", "set"), strict=True)
-    )
-    if set_ is None:
-        guess = did_you_mean(keys[1], table.columns) or ";"
+def _with_rest(
+    source: str, lines: Sequence[PriorsLine], unit: str, rest: str
+) -> tuple[str, list[PriorsLine], tuple[str, ...]]:
+    """Return the unit of a table with one class column, its lines with the other class, and how they were read."""
+    (name,) = lines[0].shares
+    if unit == "counts":
         raise InputError(
-            f"{table.source}: there is no column '{keys[1]}'{guess} a table of priors has client, set and a column "
-            "for each class."
+            f"{source}: counts of '{name}' alone say nothing about '{rest}'; give a column for each class."
         )
-    others = [name for name in table.columns if name not in (client, set_)]
-    bounds = frozenset(
-        name for name in others for end in ("_low", "_high") if name.removesuffix(end) in others and name.endswith(end)
-    )
-    classes = tuple(name for name in others if name not in bounds)
-    if len(classes) < 2:
-        raise InputError(
-            f"{table.source}: names {'1 class' if classes else 'no class'}; a table of priors has a column for each of "
-            "two or more."
-        )
-    for name in classes:
-        if name[0] in "=+-@":  # a spreadsheet would run it, here and in the table of predictions
-            raise InputError(f"{table.source}: class '{name}' begins like a formula; rename it.")
-        if (f"{name}_low" in bounds) != (f"{name}_high" in bounds):
-            raise InputError(
-                f"{table.source}: class '{name}' has only one of {name}_low and {name}_high; give both or none."
-            )
-    return _Columns(client, set_, classes, bounds)
+    if unit == "auto":
+        are_shares = all(line.shares[name] <= 1 and not line.percent for line in lines)
+        unit = "proportions" if are_shares else "percentages"
+    note = f"{source}: has one class column, '{name}', read as {unit}; class '{rest}' has the rest of each set."
+    hint = f" Name it with --classes '{name},NAME'." if rest == f"not {name}" else ""
+    return unit, [line.with_rest(rest, TOTALS[unit]) for line in lines], (note + hint,)
 
 
-def _parse_line(file: str, where: str, cells: Mapping[str, str], columns: _Columns) -> _Line:
-    classes, bounds = columns.classes, columns.bounds
-    texts = {name: cells[name].strip() for name in (*classes, *bounds)}
-    numbers = {name: _parse_share(text, name, where) for name, text in texts.items()}
-    for name in classes:
-        if f"{name}_low" in bounds and not numbers[f"{name}_low"] <= numbers[name] <= numbers[f"{name}_high"]:
-            raise InputError(f"{where}: the share of '{name}' is not between its low and high; correct them.")
-    if not cells[columns.set].strip():
-        raise InputError(f"{where}: names no set; fill column '{columns.set}'.")
-    places = max(len(texts[name].rstrip("% ").partition(".")[2]) for name in classes)
-    return _Line(
-        file,
-        where,
-        cells[columns.client].strip() if columns.client else "",
-        cells[columns.set].strip(),
-        {name: numbers[name] for name in classes},
-        {name: numbers[f"{name}_high"] - numbers[f"{name}_low"] for name in classes if f"{name}_low" in bounds},
-        rounding=0.5 * 10.0**-places,
-        percent=any("%" in text for text in texts.values()),
-    )
-
-
-def _parse_share(text: str, name: str, where: str) -> float:
-    try:
-        number = float(text.rstrip("%").strip())
-    except ValueError:
-        if has_thousands_separator(text.rstrip("% ")):
-            raise InputError(
-                f"{where}: '{text[:40]}' of '{name}' has thousands separators or a decimal comma; write it with "
-                "a point at most."
-            ) from None
-        raise InputError(f"{where}: '{text[:40]}' of '{name}' is not a number; give a prior for every class.") from None
-    if not math.isfinite(number) or number < 0:
-        why = ", because it is negative" if number < 0 else ""
-        raise InputError(f"{where}: '{text[:40]}' of '{name}' is not a share{why}; give values from 0 upwards.")
-    return number
-
-
-def _infer_unit(lines: Sequence[_Line]) -> str:
+def _infer_unit(lines: Sequence[PriorsLine]) -> str:
     """Return what the numbers are, if there is no doubt."""
     if all(line.sums_to(1.0) for line in lines):
         return "proportions"
@@ -238,11 +165,12 @@ def _infer_unit(lines: Sequence[_Line]) -> str:
     odd = next(line for line in lines if not line.sums_to(usual))
     raise InputError(
         f"{odd.where}: the shares of {odd.title} sum to {odd.total:.6g}, not to {usual:g}; proportions sum to 1 and "
-        "percentages to 100; correct them, or state the unit with --priors-unit."
+        "percentages to 100; correct them, state the unit with --priors-unit, or name the columns of classes with "
+        "--classes."
     )
 
 
-def _as_stated_priors(line: _Line, unit: str, classes: Sequence[str]) -> StatedPriors:
+def _as_stated_priors(line: PriorsLine, unit: str, classes: Sequence[str]) -> StatedPriors:
     """Return the priors of a line with their uncertainty."""
     values = np.array([line.shares[name] for name in classes])
     if unit == "counts":

@@ -6,8 +6,9 @@ rows, the third encodes the rows as network inputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +20,12 @@ from fedul.core import Schema
 from fedul.data.files.assign import SINGLE_CLIENT, NamedCodes
 from fedul.data.files.schema.column_problems import column_problem, first_bad_value
 from fedul.data.files.schema.column_stats import ColumnStats, as_words, column_stats
+from fedul.data.files.schema.column_values import ColumnValues, column_values
 from fedul.data.files.schema.table import TableSchema
 from fedul.data.files.signature import DataSignature
 from fedul.data.files.tables import Table, open_tables
 from fedul.data.files.thousands import check_thousands_points
-from fedul.errors import InputError
+from fedul.errors import InputError, list_names
 
 DEFAULT_SET = "set"
 
@@ -37,7 +39,14 @@ class TableCollection:
         Which columns name the client, the set and the label, and which are features.
     table : Table or None
         A table in memory; None reads the files that `config.data` names.
+
+    Attributes
+    ----------
+    values : mapping of str to ColumnValues
+        Single values of the features, after `signature`.
     """
+
+    values: Mapping[str, ColumnValues] = MappingProxyType({})
 
     def __init__(self, config: FileDataConfig, table: Table | None = None) -> None:
         self._tables = open_tables(table or config.data)
@@ -54,7 +63,7 @@ class TableCollection:
             if DEFAULT_SET not in first.columns:
                 raise InputError(
                     f"{first.source}: which column names the set of a row? Name it with --set-column (set_column=...); "
-                    f"the columns are {', '.join(first.columns[:12])}."
+                    f"the columns are {list_names(first.columns)}."
                 )
             self._set = DEFAULT_SET
         special = (self.client_column, self._set, config.label_column, config.truth_column)
@@ -79,9 +88,12 @@ class TableCollection:
         """Return the client, set and label of every row."""
         words: list[list[pa.DictionaryArray]] = [[] for _ in columns]
         wanted = list(dict.fromkeys(name for name in columns if name is not None))
+        self._sizes: list[int] = []
         for table in self._tables:
             client = Path(table.source).stem if len(self._tables) > 1 else SINGLE_CLIENT
+            self._sizes.append(0)
             for block in table.blocks(wanted):
+                self._sizes[-1] += len(block)
                 for blocks, name in zip(words, columns, strict=True):
                     if name is not None:
                         blocks.append(as_words(block.column(name)).cast(pa.string()).dictionary_encode())
@@ -97,19 +109,25 @@ class TableCollection:
         return self._read_keys([name])[0]
 
     def describe_row(self, number: int) -> str:
-        if len(self._tables) == 1:
-            return f"{self._tables[0].source}, row {number + 1}"
-        return f"{self.source}, row {number + 1} of all"
+        for table, rows in zip(self._tables, self._sizes, strict=True):
+            if number < rows:
+                return table.describe_row(number)
+            number -= rows
+        raise IndexError(number)
 
     def signature(self, train: NDArray[np.bool_]) -> DataSignature:
         stats = dict.fromkeys(self._features, ColumnStats())
+        self.values = dict.fromkeys(self._features, ColumnValues())
         first = 0
         for table in self._tables:
             check_thousands_points(table, [name for name in self._features if name not in self._categories])
+            here = dict.fromkeys(self._features, ColumnValues())
             for block in table.blocks(self._features):
                 chosen = block.filter(pa.array(train[first : (first := first + len(block))]))
                 for name in self._features:
                     stats[name] += column_stats(chosen.column(name), categorical=name in self._categories)
+                    here[name] += column_values(block.column(name))
+            self.values = {name: values.with_table(here[name]) for name, values in self.values.items()}
         for name, column in stats.items():
             if column_problem(column):
                 raise self._column_error(name, column, train)
@@ -134,7 +152,7 @@ class TableCollection:
         for table in self._tables:
             done = 0  # encoded rows of this table
             for block in table.blocks(schema.names):
-                schema.encode(block, table.source, inputs[first : (first := first + len(block))], first=done)
+                schema.encode(block, table, inputs[first : (first := first + len(block))], first=done)
                 done += len(block)
         return torch.from_numpy(inputs)
 

@@ -13,6 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from fedul.data.files.schema.column_stats import as_words
-from fedul.errors import InputError, did_you_mean, first_line
+from fedul.errors import InputError, did_you_mean, first_line, list_names
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 SEPARATORS = (",", ";", "\t", "|")
@@ -68,7 +69,8 @@ class Table(ABC):
         seen: set[str] = set()
         for number, name in enumerate(self.columns, start=1):
             if not name:
-                raise InputError(f"{self.source}: column {number} has no name; name all columns.")
+                index = " (an index? pandas writes none with index=False)" if number == 1 else ""
+                raise InputError(f"{self.source}: column {number} has no name{index}; name all columns.")
             if name in seen:
                 raise InputError(f"{self.source}: two columns are named '{name}'; rename one.")
             seen.add(name)
@@ -79,9 +81,7 @@ class Table(ABC):
             if name not in self.columns:
                 guess = did_you_mean(name, self.columns)
                 has = f"{guess} It has" if guess else "; it has"
-                listed = ", ".join(self.columns[:12]) or "no columns"
-                more = f" and {len(self.columns) - 12} more" if len(self.columns) > 12 else ""
-                raise InputError(f"{self.source}: there is no column '{name}'{has} {listed}{more}.")
+                raise InputError(f"{self.source}: there is no column '{name}'{has} {list_names(self.columns)}.")
 
     def blocks(self, columns: Sequence[str] | None = None, *, as_written: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, with these columns alone.
@@ -103,15 +103,19 @@ class Table(ABC):
     def _read(self, wanted: list[str], as_written: bool) -> Iterator[pa.RecordBatch]:
         """Yield blocks of these columns; see `blocks`."""
 
+    def describe_row(self, number: int) -> str:
+        """Return where a row is, for messages; rows are counted from 0."""
+        return f"{self.source}, row {number + 1}"
+
     def text_rows(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Yield where each row is, for messages, and its cells as text."""
         number = 0
         for block in self.blocks():
             columns = [as_words(column) if pa.types.is_temporal(column.type) else column for column in block.columns]
             for cells in zip(*(column.to_pylist() for column in columns), strict=True):
-                number += 1
                 texts = ("" if cell is None else str(cell) for cell in cells)
-                yield f"{self.source}, row {number}", dict(zip(self.columns, texts, strict=True))
+                yield self.describe_row(number), dict(zip(self.columns, texts, strict=True))
+                number += 1
 
     def _damaged(self, problem: str) -> InputError:
         """Return an error for a problem that pyarrow or the system reported."""
@@ -163,6 +167,17 @@ class CsvTable(Table):
         except pa.ArrowInvalid as problem:
             if "Empty CSV" not in str(problem) and "Could not skip initial" not in str(problem):  # only a header
                 raise
+
+    def describe_row(self, number: int) -> str:
+        """Return the line of a row, as an editor counts lines: the first one is the header."""
+        try:
+            with open(self.source, newline="", encoding="utf-8-sig", errors="replace") as file:
+                reader = csv.reader(file, delimiter=self.separator)
+                filled = (reader.line_num for cells in reader if cells)  # pyarrow skips empty lines too
+                line = next(islice(filled, number + 1, None), number + 2)
+        except csv.Error:  # a cell that is longer than this reader allows
+            return super().describe_row(number)
+        return f"{self.source}, line {line}"
 
     def text_rows(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Yield the line of each row and its cells as they are written, decimal commas replaced with points."""

@@ -23,7 +23,7 @@ def check_thousands_points(table: Table, columns: Sequence[str]) -> None:
     """Raise an InputError for a column whose points may all be thousands separators, in a file with decimal commas."""
     if not isinstance(table, CsvTable) or not table.decimal_commas or not columns:
         return
-    doubtful: dict[str, str] = {}  # the first such number of a column, with its place
+    doubtful: dict[str, tuple[int, str]] = {}  # row and text of the first such number of a column
     clear: set[str] = set()
     others: Counter[str] = Counter()  # texts that are not numbers
     rows = 0
@@ -36,14 +36,14 @@ def check_thousands_points(table: Table, columns: Sequence[str]) -> None:
                     clear.add(name)
                 elif grouped.any():
                     row = int(grouped.argmax())
-                    where = f"{table.source}, row {rows + row + 1}: column '{name}'"
-                    doubtful.setdefault(name, f"{where}: '{str(block.column(name)[row]).strip()}'")
+                    doubtful.setdefault(name, (rows + row, str(block.column(name)[row]).strip()))
         rows += len(block)
-    for name, place in doubtful.items():
+    for name, (row, text) in doubtful.items():
         if name not in clear and others[name] < (1 - MOSTLY_NUMBERS) * rows:
             raise InputError(
-                f"{place} may be a number with a thousands separator, since other numbers of the file have decimal "
-                "commas; remove the separators, or write decimal points everywhere."
+                f"{table.describe_row(row)}: column '{name}': '{text}' may be a number with a thousands separator, "
+                "since other numbers of the file have decimal commas; remove the separators, or write decimal points "
+                "everywhere."
             )
 
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,20 @@ YES, NO = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 Inputs = NDArray[np.float32]
 HUGE = 1e12
 """Deviations from the mean beyond which a number is refused: it would be infinite to a network."""
+
+
+class RowSource(Protocol):
+    """A table that knows where its rows are."""
+
+    @property
+    def source(self) -> str:
+        """How messages name the table."""
+
+    def describe_row(self, number: int) -> str:
+        """Return where a row is, for messages; rows are counted from 0."""
+
+
+Where = str | RowSource
 
 
 @dataclass(frozen=True)
@@ -36,7 +50,7 @@ class Number:
         """Number of network inputs of the column."""
         return 1 + self.missing
 
-    def encode(self, values: pa.Array, into: Inputs, where: str, first: int = 0) -> int:
+    def encode(self, values: pa.Array, into: Inputs, where: Where, first: int = 0) -> int:
         """Fill the inputs and return the number of values that did not occur in training.
 
         `first` is the number of rows before this block, for messages.
@@ -46,7 +60,7 @@ class Number:
             values, others = numbers_and_words(values)
             _check_none(others.is_valid(), others, "has '{}' where numbers are expected", self.name, where, first)
         elif not pa.types.is_floating(values.type):
-            raise InputError(f"{where}: column '{self.name}' holds {values.type}; numbers are expected.")
+            raise InputError(f"{_source(where)}: column '{self.name}' holds {values.type}; numbers are expected.")
         numbers: NDArray[np.float64] = values.to_numpy(zero_copy_only=False)
         _check_none(np.isinf(numbers), numbers, "has an infinite value", self.name, where, first)
         with np.errstate(over="ignore"):
@@ -74,7 +88,7 @@ class Category:
         """Number of network inputs of the column."""
         return len(self.words) + self.others + self.missing
 
-    def encode(self, values: pa.Array, into: Inputs, where: str, first: int = 0) -> int:
+    def encode(self, values: pa.Array, into: Inputs, where: Where, first: int = 0) -> int:
         """See `Number.encode`."""
         texts = _as_texts(values, self.name, where, "words are")
         place = pc.fill_null(pc.index_in(texts, pa.array(self.words, pa.string())), -1).to_numpy(zero_copy_only=False)
@@ -103,7 +117,7 @@ class Boolean:
         """Number of network inputs of the column."""
         return 1 + self.missing
 
-    def encode(self, values: pa.Array, into: Inputs, where: str, first: int = 0) -> int:
+    def encode(self, values: pa.Array, into: Inputs, where: Where, first: int = 0) -> int:
         """See `Number.encode`."""
         texts = pc.utf8_lower(_as_texts(values, self.name, where, "yes or no is"))
         yes, no = (pc.is_in(texts, pa.array(words)).to_numpy(zero_copy_only=False) for words in (YES, NO))
@@ -119,20 +133,26 @@ Column = Number | Category | Boolean
 KINDS: dict[str, type[Column]] = {"number": Number, "category": Category, "boolean": Boolean}
 
 
-def _as_texts(values: pa.Array, name: str, where: str, expected: str) -> pa.Array:
+def _source(where: Where) -> str:
+    return where if isinstance(where, str) else where.source
+
+
+def _as_texts(values: pa.Array, name: str, where: Where, expected: str) -> pa.Array:
     texts = as_words(values)
     if not pa.types.is_string(texts.type):
-        raise InputError(f"{where}: column '{name}' holds {texts.type}; {expected} expected.")
+        raise InputError(f"{_source(where)}: column '{name}' holds {texts.type}; {expected} expected.")
     return texts
 
 
-def _check_none(wrong: Any, values: Any, problem: str, name: str, where: str, first: int) -> None:
+def _check_none(wrong: Any, values: Any, problem: str, name: str, where: Where, first: int) -> None:
     """Raise an InputError for the first value that is marked as wrong."""
     rows = np.flatnonzero(np.asarray(wrong))
     if rows.size:
         value = values[int(rows[0])]
         text = problem.format(textwrap.shorten(str(value), 40) if isinstance(value, pa.Scalar) else value)
-        raise InputError(f"{where}, row {first + rows[0] + 1}: column '{name}' {text}; correct it or leave it empty.")
+        place = first + int(rows[0])
+        at = f"{where}, row {place + 1}" if isinstance(where, str) else where.describe_row(place)
+        raise InputError(f"{at}: column '{name}' {text}; correct it or leave it empty.")
 
 
 @dataclass(frozen=True)
@@ -183,7 +203,7 @@ class TableSchema:
         return zip(starts, self.columns, strict=False)
 
     def encode(
-        self, rows: Mapping[str, pa.Array], where: str, into: Inputs | None = None, *, first: int = 0
+        self, rows: Mapping[str, pa.Array], where: Where, into: Inputs | None = None, *, first: int = 0
     ) -> tuple[Inputs, dict[str, int]]:
         """Encode a block of rows.
 
@@ -191,7 +211,7 @@ class TableSchema:
         ----------
         rows : mapping of str to Array, or RecordBatch
             Values by column; further columns are ignored.
-        where : str
+        where : str or Table
             Where the rows are, for messages.
         into : ndarray of shape (n, width), optional
             Where to write the inputs.

@@ -126,7 +126,7 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
             "see why they were refused."
         )
     if training.selection == "held-out-loss" and not any(site.held_out_rows for site in sites):
-        raise InputError("select held-out-loss: no site has held-out rows; hold some out, or use select last.")
+        raise InputError("no site has held-out rows to select the round by; hold some out, or use select = 'last'.")
     method, algorithm = recipe.make_method(None), recipe.make_algorithm()
     update_spec = build_update_chain(training).declare(declared_update(algorithm, module))
     store = SiteStateVersions()
