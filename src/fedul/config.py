@@ -191,10 +191,10 @@ class TrainConfig:
     )
     start_weights: str | None = option(None, "Safetensors file with initial weights.")
     rounds: int = option(
-        0, "Global rounds (0 = by the held-out loss, at most 100; 30 in comparisons and with --select last).", low=0
+        0, "Global rounds (0 = by the held-out loss, at most 80; 60 in comparisons and with --select last).", low=0
     )
     patience: int = option(
-        0, "Stop when no round has been selected for N rounds (0 = never, but 10 without --rounds).", low=0
+        0, "Stop when no round has been selected for N rounds (0 = never, but 15 without --rounds).", low=0
     )
     epochs: int = option(1, "Local epochs per round (E in the paper).", low=1)
     batch_size: int = option(32, "Rows per local step, or 'all'.", parse=parse_batch_size)

@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import pytest
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 HOW = "no Chromium on this machine; install one, e.g. with: apt-get install chromium"
+in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason=HOW)
 FLAGS = (
     "--headless",
     "--no-sandbox",  # the page has no scripts, and CI often runs as root
@@ -40,6 +43,37 @@ os.dup2(target, 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 """Becomes the browser, which reads from 3 and writes to 4, whatever these numbers were before."""
+
+OVERFLOWS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+"""Pixels by which a page is wider than the screen."""
+LOW_CONTRAST = """
+(() => {
+  const channels = text => (text.match(/[\\d.]+/g) || []).map(Number).map(v => text.startsWith('color(') ? 255 * v : v);
+  const light = c => {
+    const [r, g, b] = c.slice(0, 3).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const behind = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const text = getComputedStyle(e).backgroundColor, c = channels(text);
+      if (!text.startsWith('rgba') || c[3] > 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.getClientRects().length) continue;
+    const style = getComputedStyle(element);
+    const front = light(channels(element.closest('svg') ? style.fill : style.color)), back = light(behind(element));
+    const ratio = (Math.max(front, back) + .05) / (Math.min(front, back) + .05);
+    if (ratio < 4.5) found.push([walker.currentNode.data, ratio]);
+  }
+  return found;
+})()
+"""
+"""Texts of a page whose contrast is below 4.5, with their contrast."""
 
 
 @dataclass

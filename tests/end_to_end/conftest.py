@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..data_files import TRAIN_HOSPITALS, write_hospitals
+from .browser import Page, browser
 from .command import CANONICAL, Fedul, Outcome, Warm, run
 
 
@@ -49,3 +50,9 @@ def hospitals(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 @pytest.fixture
 def trained_hospitals(hospitals: tuple[Path, Outcome], tmp_path: Path) -> Path:
     return Path(shutil.copytree(hospitals[0], tmp_path, dirs_exist_ok=True))
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened

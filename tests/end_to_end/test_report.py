@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,47 +12,11 @@ from fedul.reporting.page import render_page
 
 from ..reporting.pages import Reader, as_files, made_up
 from ..runs import contents
-from .browser import CHROMIUM, HOW, Page, browser
+from .browser import LOW_CONTRAST, OVERFLOWS, Page, in_a_browser
 from .checks import leftovers, refuses
 from .command import Fedul
 
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason=HOW)
-
-LOW_CONTRAST = """
-(() => {
-  const channels = text => (text.match(/[\\d.]+/g) || []).map(Number).map(v => text.startsWith('color(') ? 255 * v : v);
-  const light = c => {
-    const [r, g, b] = c.slice(0, 3).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
-    return .2126 * r + .7152 * g + .0722 * b;
-  };
-  const behind = element => {
-    for (let e = element; e; e = e.parentElement) {
-      const text = getComputedStyle(e).backgroundColor, c = channels(text);
-      if (!text.startsWith('rgba') || c[3] > 0) return c;
-    }
-    return [255, 255, 255];
-  };
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || !element.getClientRects().length) continue;
-    const style = getComputedStyle(element);
-    const front = light(channels(element.closest('svg') ? style.fill : style.color)), back = light(behind(element));
-    const ratio = (Math.max(front, back) + .05) / (Math.min(front, back) + .05);
-    if (ratio < 4.5) found.push([walker.currentNode.data, ratio]);
-  }
-  return found;
-})()
-"""
 FOCUSED = "document.activeElement.outerHTML.slice(0, 120)"
-OVERFLOWS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -113,13 +76,14 @@ def test_light_and_dark_are_what_the_reader_asked_for(tab: Page, report: Path) -
 def test_the_keyboard_reaches_the_answer_first_then_the_contents_then_the_tables(tab: Page, report: Path) -> None:
     tab.open(report, width=360, dark=False)
     order = []
-    for _ in range(10):
+    for _ in range(12):
         tab.press("Tab")
         order.append(tab.evaluate(FOCUSED))
         assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
     assert "Skip to the answer" in order[0]
-    assert all('<a href="#' in place for place in order[1:9])
-    assert "priors-table-caption" in order[9]
+    assert all('<a href="#' in place for place in order[1:10])
+    assert "baselines-table-caption" in order[10]
+    assert "priors-table-caption" in order[11]
 
 
 @in_a_browser

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,16 @@ from fedul.data.files.schema.table import Boolean, Category, Number, TableSchema
 from fedul.errors import InputError
 from fedul.evaluation.assumption import AssumptionTest, Misfit
 from fedul.evaluation.check_result import CheckResult, ClientCheck, FederationTotals, Forecast, PairCheck
-from fedul.evaluation.document import ClassEstimate, Evaluation, SetCalibration
+from fedul.evaluation.document import (
+    MAJORITY,
+    SOFT_SETS,
+    TOP_CLASS,
+    Baseline,
+    ClassEstimate,
+    Evaluation,
+    SetCalibration,
+)
+from fedul.evaluation.sentences import CANNOT_SEE, LABELS_USED
 from fedul.exporting.card import ModelCard, is_card, model_card
 from fedul.models.weights import weights_of
 from fedul.training import RunFolder
@@ -45,6 +55,18 @@ EVALUATION = Evaluation(
         SetCalibration("Northern Hospital", "m1", "flu", 0.8125, 0.7, 0.02),
         SetCalibration("Northern Hospital", "m2", "flu", 0.25, 0.26, 0.02),
     ),
+    baselines=(Baseline(MAJORITY, 0.6), Baseline(TOP_CLASS, 0.7), Baseline(SOFT_SETS, 0.85, (0.8, 0.9))),
+)
+REFUSED = replace(
+    EVALUATION,
+    estimated_accuracy=None,
+    interval=None,
+    reason="the sets differ in other ways too",
+    remedies=("Form sets in another way (--set-column).", "Label about 100 rows (--truth-column)."),
+    accuracy=None,
+    recall=(),
+    precision=(),
+    baselines=(Baseline(MAJORITY, 0.6), Baseline(SOFT_SETS, None)),
 )
 CHECK = CheckResult(
     verdict="not enough",
@@ -124,6 +146,7 @@ def test_without_evaluation_and_check_the_card_says_that_there_is_none(run: RunF
     text = model_card(run, run.load_classifier()).to_markdown()
     assert text.count("None were made.") == 2
     assert "No labels were available." in text
+    assert "**The accuracy of this classifier is not known.**" in text
     assert "No accuracy was estimated without labels." in text
 
 
@@ -133,7 +156,10 @@ def test_a_card_has_the_metrics_and_the_check_of_the_run(run: RunFolder) -> None
     assert (figures["estimated_accuracy"], figures["interval"]) == (0.912, [0.88, 0.94])
     assert figures["precision"]["flu"] == {"value": 0.875, "low": 0.8, "high": 0.9}
     assert figures["calibration"] == {"shares": 2, "more_than_two_standard_errors_off": 1}
-    assert figures["assumption"] == {"p_value": 0.04, "misfits": 1}
+    verdict = "The sets contradict the assumption that cases of a class look alike in every set (p = 0.040)."
+    assert figures["assumption"] == {"verdict": verdict, "p_value": 0.04, "misfits": 1}
+    assert (figures["reason"], figures["remedies"]) == (None, [])
+    assert figures["baselines"][0] == {"name": "majority class", "estimated_accuracy": 0.6, "interval": None}
     assert card["figures_with_labels"] == {"accuracy": 0.9}
     assert card["diagnosis"]["clients"] == 2
     text = with_evaluation(run).to_markdown()
@@ -141,8 +167,52 @@ def test_a_card_has_the_metrics_and_the_check_of_the_run(run: RunFolder) -> None
     assert "88.0% to 94.0%" in text
     assert "| flu | 85.0% (80.0% to 90.0%) | 87.5% (80.0% to 90.0%) |" in text
     assert "Not enough: with these class priors" in text
-    assert "The sets contradict the assumption that cases of a class look alike in every set (p = 0.040)" in text
+    assert verdict in text
+    assert "| soft-set logistic regression | 85.0% | 80.0% to 90.0% |" in text
+    assert "| majority class | 60.0% | follows from the priors |" in text
     assert "The class priors cannot tell the classes apart" in text
+
+
+def opening(card: ModelCard) -> str:
+    """What stands between the title and the purpose."""
+    return card.to_markdown().removeprefix("# Model card\n\n").partition("\n\nGives a row")[0]
+
+
+def test_the_first_lines_have_warnings_the_estimate_and_what_it_cannot_see(run: RunFolder) -> None:
+    assert opening(with_evaluation(run)) == (
+        "**Caution: the sets differ by more than their class mix, so the accuracy may be lower than estimated.** "
+        "Estimated accuracy 91.2% (95 % interval 88.0% to 94.0%), from 120 rows and no label. "
+        f"{CANNOT_SEE} Measured with labels: 90.0%."
+    )
+
+
+def test_a_classifier_no_better_than_a_naive_one_is_called_so_first(run: RunFolder) -> None:
+    evaluation = replace(EVALUATION, baselines=(Baseline(MAJORITY, 0.89),))
+    card = model_card(run, run.load_classifier(), evaluation)
+    assert opening(card).startswith("**Not clearly better than the majority class (89.0%).**")
+    assert card.to_dict()["summary"][0] == "Not clearly better than the majority class (89.0%)."
+
+
+def test_an_accuracy_that_cannot_be_estimated_comes_first_with_its_reason_and_remedies(run: RunFolder) -> None:
+    card = model_card(run, run.load_classifier(), REFUSED)
+    assert opening(card) == (
+        "**The accuracy cannot be estimated without labels, because the sets differ in other ways too.**\n\n"
+        "What would help:\n\n"
+        "- Form sets in another way (--set-column).\n- Label about 100 rows (--truth-column)."
+    )
+    figures = card.to_dict()["figures_without_labels"]
+    assert figures["estimated_accuracy"] is figures["interval"] is None
+    assert figures["reason"] == REFUSED.reason
+    assert figures["remedies"] == list(REFUSED.remedies)
+    text = card.to_markdown()
+    assert "- estimated accuracy: cannot be estimated, because the sets differ in other ways too\n" in text
+    assert "| soft-set logistic regression | cannot be estimated | none |" in text
+    assert "No accuracy was estimated without labels." in text
+    assert len(card.limits) == len(set(card.limits))
+
+
+def test_the_card_says_what_counts_as_a_label(run: RunFolder) -> None:
+    assert LABELS_USED in model_card(run, run.load_classifier()).to_markdown()
 
 
 def test_no_site_no_word_no_priors_and_no_path_are_in_the_card(run: RunFolder) -> None:
@@ -158,7 +228,7 @@ def test_the_card_warns_of_what_the_model_itself_holds(run: RunFolder) -> None:
 
 def test_everything_in_the_json_is_in_the_markdown(run: RunFolder) -> None:
     text, card = with_evaluation(run).to_markdown(), card_of(run)
-    for sentence in (*card["limits"], card["diagnosis"]["summary"], card["intended_use"]["purpose"]):
+    for sentence in (*card["summary"], *card["limits"], card["diagnosis"]["summary"], card["intended_use"]["purpose"]):
         assert sentence in text
     for name, value in card["model"].items():
         if isinstance(value, str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -11,7 +11,15 @@ from fedul.config import TrainConfig
 from fedul.core import RoundMetrics
 from fedul.evaluation.assumption import AssumptionTest, Misfit
 from fedul.evaluation.check_result import CheckResult, ClientCheck, FederationTotals, Forecast, PairCheck
-from fedul.evaluation.document import ClassEstimate, Evaluation, SetCalibration
+from fedul.evaluation.document import (
+    MAJORITY,
+    SOFT_SETS,
+    TOP_CLASS,
+    Baseline,
+    ClassEstimate,
+    Evaluation,
+    SetCalibration,
+)
 from fedul.reporting.report_data import ClientSummary, ReportData
 from fedul.training import DataCounts, RunRecord, RunResult
 
@@ -40,6 +48,7 @@ def made_up(flu: str = "flu", cold: str = "cold", north: str = "North", january:
             SetCalibration("South", "February", cold, 0.4, 0.46, 0.02),
         ),
         assumption=AssumptionTest(0.4, (Misfit(north, january, 0.04, f"more {flu} than expected"),)),
+        baselines=(Baseline(MAJORITY, 0.5), Baseline(TOP_CLASS, 0.66), Baseline(SOFT_SETS, 0.81, (0.75, 0.86))),
     )
     return ReportData(
         run=f"runs/{north}",
@@ -70,6 +79,26 @@ def made_up(flu: str = "flu", cold: str = "cold", north: str = "North", january:
             pairs=(PairCheck(flu, cold, 0.25, 0.5, 0.2),),
         ),
     )
+
+
+def refused(data: ReportData, reason: str = "the sets differ in other ways too") -> ReportData:
+    """The same run, with an accuracy that cannot be estimated."""
+    assert data.evaluation is not None
+    evaluation = replace(
+        data.evaluation,
+        estimated_accuracy=None,
+        interval=None,
+        reason=reason,
+        remedies=("Form sets in another way (--set-column).", "Label about 100 rows at random (--truth-column)."),
+        width_with_labels=None,
+        accuracy=None,
+        confusion=(),
+        confusion_low=(),
+        confusion_high=(),
+        recall=(),
+        precision=(),
+    )
+    return replace(data, evaluation=evaluation)
 
 
 @dataclass

@@ -15,12 +15,16 @@ import fedul
 from fedul.core import RoundMetrics
 from fedul.errors import InputError
 from fedul.evaluation.assumption import AssumptionTest, Misfit
+from fedul.evaluation.document import MAJORITY, SOFT_SETS, Baseline
+from fedul.evaluation.refusal import NOT_DETERMINED
+from fedul.evaluation.sentences import CANNOT_SEE, LABELS_USED, NOT_IDENTIFIABLE
+from fedul.evaluation.set_effects import SetEffects
 from fedul.reporting.page import SECTIONS, render_page
 from fedul.reporting.report_data import ClientSummary, ReportData, collect_folder
 from fedul.training import RunFolder
 from fedul.training.choice import AlternativeScore, Choice
 
-from .pages import Reader, as_files, made_up
+from .pages import Reader, as_files, made_up, refused
 
 FULL = made_up()
 assert FULL.result is not None
@@ -29,9 +33,19 @@ RESULT = FULL.result
 NO_P_VALUE = AssumptionTest(None, reason="each client has too few sets.")
 NASTY = "<script>alert(1)</script>"
 QUOTES = "\"&'"
+EFFECTS = SetEffects(visible=0.12, p_value=0.001, spread=1.0, spread_p_value=None)
+
+
+def changed(data: ReportData, **changes: Any) -> ReportData:
+    assert data.evaluation is not None
+    return replace(data, evaluation=replace(data.evaluation, **changes))
+
 
 VARIANTS = {
     "with everything": FULL,
+    "without an estimate": refused(FULL),
+    "without an estimate and labels": replace(refused(FULL), result=replace(RESULT, test_error=None)),
+    "without naive classifiers": changed(FULL, baselines=()),
     "without an evaluation": replace(FULL, evaluation=None),
     "without a check": replace(FULL, check=None),
     "without the data": replace(FULL, clients=None),
@@ -50,11 +64,6 @@ VARIANTS = {
 @pytest.fixture(params=VARIANTS.values(), ids=VARIANTS.keys())
 def read(request: pytest.FixtureRequest) -> Reader:
     return Reader(render_page(request.param))
-
-
-def changed(data: ReportData, **changes: Any) -> ReportData:
-    assert data.evaluation is not None
-    return replace(data, evaluation=replace(data.evaluation, **changes))
 
 
 def test_headings_go_down_one_step_at_a_time_from_a_single_first(read: Reader) -> None:
@@ -134,8 +143,9 @@ def test_many_classes_are_counted_and_not_named() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (changed(FULL, assumption=AssumptionTest(0.0004)), "Caution: The sets contradict the assumption that cases"),
-        (changed(FULL, assumption=AssumptionTest(0.0004)), "in every set (p < 0.001); do not rely on the estimates."),
+        (changed(FULL, assumption=AssumptionTest(0.0004)), "Caution: the sets differ by more than their class mix, so"),
+        (changed(FULL, assumption=AssumptionTest(0.0004)), "The sets contradict the assumption that cases of a class"),
+        (changed(FULL, set_effects=EFFECTS), "move the score of the classifier at least 12 % as much"),
         (changed(FULL, accuracy=0.8), "Measured with labels, the accuracy is 80.0%: outside the interval"),
         (
             replace(FULL, check=replace(FULL.check, identifiable=False)),
@@ -151,9 +161,75 @@ def test_where_nothing_speaks_against_it_there_is_no_caution() -> None:
     assert "Caution" not in Reader(render_page(FULL)).plain_text
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        changed(FULL, assumption=AssumptionTest(0.0004), set_effects=EFFECTS),
+        changed(FULL, baselines=(Baseline(MAJORITY, 0.91),)),
+        changed(FULL, accuracy=0.8),
+        refused(FULL),
+        refused(replace(FULL, check=replace(FULL.check, identifiable=False)), NOT_DETERMINED.reason),
+    ],
+)
+def test_the_opening_and_its_cautions_say_nothing_twice(data: ReportData) -> None:
+    assert data.evaluation is not None
+    plain = Reader(render_page(data)).plain_text
+    opening = plain[: plain.index("Compared with naive classifiers")]
+    sentences = [sentence for sentence in opening.split(". ") if len(sentence) > 30]
+    assert len(sentences) == len(set(sentences))
+    assert "Caution: Caution" not in plain
+    assert plain.count("cannot be estimated without labels, because") == (data.evaluation.interval is None)
+    assert NOT_IDENTIFIABLE not in plain
+
+
+def test_an_accuracy_that_cannot_be_estimated_comes_first_with_its_reason_and_remedies() -> None:
+    read = Reader(render_page(refused(FULL)))
+    plain = read.plain_text
+    main = plain[plain.index("Configuration") :]  # after the table of contents
+    assert main.startswith(
+        "Configuration The accuracy cannot be estimated without labels, because the sets differ in other ways too. "
+        "What would help Form sets in another way (--set-column).Label about 100 rows at random (--truth-column)."
+    )
+    assert "estimated accuracy" not in main
+    assert "in an estimated" not in main
+    assert "It is right in 91.9 % of the labelled test cases." in main
+    assert "neither can the errors of each class" in main
+    assert any(attributes.get("class") == "refused" for attributes in read.all("div"))
+
+
+def test_without_estimate_and_labels_nothing_is_claimed_of_the_accuracy() -> None:
+    plain = Reader(render_page(VARIANTS["without an estimate and labels"])).plain_text
+    assert "It can predict, but how often it is right is not known." in plain
+
+
+@pytest.mark.parametrize("name", ["with everything", "without data or check", "without naive classifiers"])
+def test_what_no_estimate_can_see_is_stated_where_the_accuracy_is(name: str) -> None:
+    assert f"without labels. {CANNOT_SEE}" in Reader(render_page(VARIANTS[name])).plain_text
+
+
+def test_the_page_says_what_counts_as_a_label() -> None:
+    assert LABELS_USED in Reader(render_page(FULL)).plain_text
+
+
+def test_naive_classifiers_stand_beside_the_trained_one() -> None:
+    plain = Reader(render_page(FULL)).plain_text
+    assert "This classifier is clearly better than naive ones. Clearly better means" in plain
+    for shown in ("this classifier 93.0 %90.0 to 95.0 %", "50.0 %from the priors", "81.0 %75.0 to 86.0 %"):
+        assert shown in plain
+    unknown = changed(FULL, baselines=(Baseline(SOFT_SETS, None),))
+    assert "soft labels cannot be estimated" in Reader(render_page(unknown)).plain_text
+    assert "so it cannot be compared" in Reader(render_page(refused(FULL))).plain_text
+
+
+def test_a_classifier_that_is_no_better_than_a_naive_one_is_called_so_first() -> None:
+    read = Reader(render_page(changed(FULL, baselines=(Baseline(MAJORITY, 0.91),))))
+    assert "Not clearly better than the majority class (91.0%). This classifier tells flu from cold" in read.plain_text
+    assert "clearly better than naive ones" not in read.plain_text
+
+
 def test_without_an_evaluation_the_command_that_gives_it_is_named() -> None:
     read = Reader(render_page(replace(FULL, evaluation=None, run="runs/my run")))
-    assert read.plain_text.count("fedul evaluate 'runs/my run'") == 4
+    assert read.plain_text.count("fedul evaluate 'runs/my run'") == 5
 
 
 AT_SITES = changed(

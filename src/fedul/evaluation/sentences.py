@@ -7,6 +7,7 @@ from fedul.core import SIGNIFICANCE
 from fedul.evaluation.assumption import AssumptionTest
 from fedul.evaluation.check_result import CheckResult
 from fedul.evaluation.document import TOP_CLASS, Baseline, Evaluation
+from fedul.evaluation.refusal import NOT_DETERMINED
 
 ASSUMPTION = (
     "Training and estimates rest on one assumption: cases of a class look alike in every set, and sets differ only in "
@@ -15,6 +16,10 @@ ASSUMPTION = (
 CANNOT_SEE = (
     "No estimate without labels can see a difference between sets that runs parallel to their class priors; if there "
     "is one, the accuracy is lower."
+)
+LABELS_USED = (
+    "Labels used are the rows whose class training was given (--label-column); classes that only measure the accuracy "
+    "(--truth-column) are not counted."
 )
 NOT_IDENTIFIABLE = "The class priors cannot tell the classes apart, so the classifier is one of many that fit them."
 
@@ -48,7 +53,7 @@ def assumption_verdict(test: AssumptionTest) -> str:
         return f"T{assumption[1:]} could not be tested: {(test.reason or 'no reason is given').rstrip('.')}."
     p_value = p_value_text(test.p_value)
     if is_contradicted(test):
-        return f"The sets contradict {assumption} ({p_value}); do not rely on the estimates."
+        return f"The sets contradict {assumption} ({p_value})."
     return f"The sets do not contradict {assumption} ({p_value})."
 
 
@@ -110,12 +115,11 @@ def labels_text(labels: int) -> str:
 
 
 def cautions(evaluation: Evaluation | None, check: CheckResult | None) -> list[str]:
-    """Return what a reader must know before relying on a classifier."""
-    sentences = [] if check is None or check.identifiable else [NOT_IDENTIFIABLE]
-    if evaluation is not None:
-        sentences += headline(evaluation)[: -1 if evaluation.interval else None]
-    if evaluation is not None and is_contradicted(evaluation.assumption):
-        sentences.append(assumption_verdict(evaluation.assumption))
+    """Return what a reader must know before relying on a classifier, beyond what `headline` says."""
+    sentences = []
+    stated = evaluation is not None and evaluation.reason == NOT_DETERMINED.reason
+    if check is not None and not check.identifiable and not stated:
+        sentences.append(NOT_IDENTIFIABLE)
     if evaluation is not None and evaluation.accuracy is not None and evaluation.interval is not None:
         low, high = evaluation.interval
         if not low <= evaluation.accuracy <= high:

@@ -26,7 +26,7 @@ from fedul.evaluation.check import check
 from fedul.evaluation.check_result import CheckResult
 from fedul.evaluation.document import ClassEstimate, Evaluation
 from fedul.evaluation.evaluate import as_run_folder
-from fedul.evaluation.sentences import ASSUMPTION, cautions
+from fedul.evaluation.sentences import ASSUMPTION, CANNOT_SEE, LABELS_USED, assumption_verdict, cautions, headline
 from fedul.models.weights import weights_of
 from fedul.training import Run, RunFolder, RunRecord, RunResult
 from fedul.training.run_files import CHECK, CONFIG, EVALUATION, MODEL
@@ -46,6 +46,8 @@ class ModelCard(Document):
 
     Parameters
     ----------
+    summary : tuple of str
+        What must be said first: warnings, then the accuracy or why it cannot be estimated.
     model : mapping
         Classes, settings, versions and digests.
     intended_use : mapping
@@ -55,13 +57,15 @@ class ModelCard(Document):
     diagnosis : mapping or None
         Diagnostics of the class priors (`fedul.check`).
     figures_without_labels : mapping or None
-        Estimates of `fedul.evaluate`. Misfits and calibration are counted, since they name sites and sets.
+        Estimates of `fedul.evaluate`; `estimated_accuracy` and `interval` are None where there is a `reason`. Misfits
+        and calibration are counted, since they name sites and sets.
     figures_with_labels : mapping or None
         Measurements with labels, where these exist.
     limits : tuple of str
         What a user must know before relying on the classifier.
     """
 
+    summary: tuple[str, ...]
     model: Section
     intended_use: Section
     training_data: Section
@@ -137,6 +141,7 @@ def _build_card(
     measured = {"test_error": result.test_error, "calibration_error": result.calibration_error}
     measured["accuracy"] = None if evaluation is None else evaluation.accuracy
     return ModelCard(
+        summary=tuple(_summary(result, evaluation)),
         model={
             "classes": list(classifier.classes),
             "settings": {name: training[name] for name in SETTINGS if training[name] not in (None, {})},
@@ -165,6 +170,19 @@ def _build_card(
         figures_with_labels={name: value for name, value in measured.items() if value is not None} or None,
         limits=tuple(_limits(classifier, result.labels_used, evaluation, checked)),
     )
+
+
+def _summary(result: RunResult, evaluation: Evaluation | None) -> list[str]:
+    if evaluation is None and result.test_error is None:
+        return ["The accuracy of this classifier is not known."]
+    sentences = [] if evaluation is None else headline(evaluation)
+    if evaluation is not None and evaluation.interval is not None:
+        sentences.append(CANNOT_SEE)
+    if evaluation is not None and evaluation.accuracy is not None:
+        sentences.append(f"Measured with labels: {evaluation.accuracy:.1%}.")
+    elif result.test_error is not None:
+        sentences.append(f"Accuracy on labelled test rows: {1 - result.test_error:.1%}.")
+    return sentences
 
 
 def _by_class(classifier: Classifier, shares: Matrix) -> dict[str, float]:
@@ -206,10 +224,14 @@ def _estimates(evaluation: Evaluation) -> Section:
     return {
         "estimated_accuracy": evaluation.estimated_accuracy,
         "interval": evaluation.interval,
+        "reason": evaluation.reason,
+        "remedies": evaluation.remedies,
+        "baselines": [asdict(each) for each in evaluation.baselines],
         "recall": _estimates_by_class(evaluation.recall),
         "precision": _estimates_by_class(evaluation.precision),
         "calibration": {"shares": len(evaluation.calibration), "more_than_two_standard_errors_off": far},
         "assumption": {
+            "verdict": assumption_verdict(evaluation.assumption),
             "p_value": evaluation.assumption.p_value,
             "misfits": len(evaluation.assumption.misfits),
         },
@@ -228,15 +250,17 @@ def _limits(
         basis = f"Training used the labels of {labels:,} rows; of other rows it used the class priors of sets."
     limits = [
         f"{ASSUMPTION} The same must hold in use.",
-        basis,
+        f"{basis} {LABELS_USED}",
         "Its probabilities are for the class mix above; for another population, adapt it to that class mix (--prior).",
         "It was not tested on groups within a class; test it on labelled cases before decisions depend on it.",
         "How much its weights reveal of single training rows was not measured.",
-        "The estimates without labels are for the class mix in training."
-        if evaluation
-        else "No accuracy was estimated without labels.",
+        "No accuracy was estimated without labels."
+        if evaluation is None or evaluation.interval is None
+        else "The estimates without labels are for the class mix in training.",
         *cautions(evaluation, checked),
     ]
+    if evaluation is not None and evaluation.interval is None and any(each.interval for each in evaluation.baselines):
+        limits.append(CANNOT_SEE)  # of the naive classifiers
     if isinstance(classifier.schema, TableSchema):
         limits.append(
             "The model itself contains the names of the columns, mean and spread of numbers, and the common values of "

@@ -15,9 +15,20 @@ from fedul._utils.display import counted
 from fedul._utils.settings import to_dict
 from fedul.config import BenchmarkDataConfig, FileDataConfig, TrainConfig
 from fedul.core import RoundMetrics
-from fedul.evaluation.sentences import ASSUMPTION, assumption_verdict, cautions
+from fedul.evaluation.document import MAJORITY, SOFT_SETS, TOP_CLASS, Baseline, Evaluation
+from fedul.evaluation.sentences import (
+    ASSUMPTION,
+    CANNOT_SEE,
+    LABELS_USED,
+    assumption_verdict,
+    cautions,
+    headline,
+    is_clearly_better,
+    p_value_text,
+)
 from fedul.reporting import wording
 from fedul.reporting.charts import Line, LineChart, Scatter
+from fedul.reporting.chosen_round import explain_round
 from fedul.reporting.report_data import ReportData
 
 if TYPE_CHECKING:
@@ -25,6 +36,7 @@ if TYPE_CHECKING:
 
 SECTIONS = {
     "answer": ("In short", "In short"),
+    "baselines": ("Naive classifiers", "Compared with naive classifiers"),
     "priors": ("Class priors", "Class priors"),
     "learning": ("Learning curves", "Learning curves"),
     "confusion": ("Confusion matrix", "Estimated confusion matrix"),
@@ -34,6 +46,18 @@ SECTIONS = {
     "configuration": ("Configuration", "Configuration"),
 }
 """Sections by name: title in the table of contents, and title on the page."""
+
+BASELINES = {
+    MAJORITY: "always predicts the most common class",
+    TOP_CLASS: "predicts the most common class of a row's set, so it needs the set of every row",
+    SOFT_SETS: "is trained with the class priors of a row's set as soft labels",
+}
+"""What naive classifiers do."""
+
+CLEARLY_BETTER = (
+    "Clearly better means: the whole interval lies above an accuracy that follows from the priors, and the estimate "
+    "above that of the logistic regression. A classifier that needs the set of a row is not counted."
+)
 
 NO_SITE = "no site answered that had enough sets and held-out rows for an evaluation"
 """Why there is no evaluation."""
@@ -57,11 +81,17 @@ def render_page(data: ReportData) -> str:
         data=data,
         sections=SECTIONS,
         no_site=NO_SITE,
+        headline=headline(evaluation) if evaluation else [],
+        cannot_see=CANNOT_SEE,
+        labels_used=LABELS_USED,
         cautions=cautions(evaluation, data.check),
+        comparison=_comparison(evaluation),
+        compared=_compared(evaluation),
         figures=_key_figures(data),
         class_mix=[f"{name} {wording.percent(share)}" for name, share in shares],
         priors=_priors(data),
         charts=_charts(data),
+        chosen_round=explain_round(data.result, data.record.training, data.history) if data.result else "",
         stride=stride,
         rounds=[
             metrics for i, metrics in enumerate(data.history) if i % stride == 0 or _is_always_shown(metrics, data)
@@ -69,6 +99,7 @@ def render_page(data: ReportData) -> str:
         calibration=Scatter(evaluation.calibration) if evaluation and evaluation.calibration else None,
         assumption=ASSUMPTION,
         verdict=assumption_verdict(evaluation.assumption) if evaluation else "",
+        set_effects=_set_effects(evaluation),
         settings=_settings(data),
         choice=data.result.choice if data.result else None,
     )
@@ -95,9 +126,7 @@ def _environment() -> Environment:
 def _key_figures(data: ReportData) -> list[tuple[str, str]]:
     """Return names and values of the most important numbers."""
     figures, evaluation, result = list[tuple[str, str]](), data.evaluation, data.result
-    if evaluation is not None and evaluation.interval is None:
-        figures.append(("estimated accuracy", "cannot be estimated"))
-    elif evaluation is not None and evaluation.estimated_accuracy is not None and evaluation.interval is not None:
+    if evaluation is not None and evaluation.estimated_accuracy is not None and evaluation.interval is not None:
         digits = wording.interval_digits(evaluation.interval)
         figures.append(("estimated accuracy", wording.percent(evaluation.estimated_accuracy, digits)))
         figures.append(("95 % interval", wording.interval(evaluation.interval, digits)))
@@ -112,6 +141,34 @@ def _key_figures(data: ReportData) -> list[tuple[str, str]]:
     if result is not None:
         figures.append(("round delivered", f"{result.selected_round:,} of {len(data.history):,}"))
     return figures
+
+
+def _comparison(evaluation: Evaluation | None) -> str:
+    """Return whether the classifier is better than the naive ones, and by which criterion."""
+    better = None if evaluation is None else is_clearly_better(evaluation)
+    if better is None or evaluation is None:
+        return "The accuracy of this classifier cannot be estimated, so it cannot be compared."
+    verdict = "This classifier is clearly better than naive ones." if better else headline(evaluation)[0]
+    return f"{verdict} {CLEARLY_BETTER}"
+
+
+def _compared(evaluation: Evaluation | None) -> list[tuple[Baseline, str]]:
+    """Return this classifier and the naive ones, with what they do; empty if there are none."""
+    if evaluation is None or not evaluation.baselines:
+        return []
+    trained = Baseline("this classifier", evaluation.estimated_accuracy, evaluation.interval)
+    return [(trained, ""), *((each, BASELINES.get(each.name, "")) for each in evaluation.baselines)]
+
+
+def _set_effects(evaluation: Evaluation | None) -> str:
+    """Return how far sets move the score of the classifier beyond their class mix; empty if this is not seen."""
+    effects = None if evaluation is None else evaluation.set_effects
+    if effects is None or effects.visible <= 0:
+        return ""
+    return (
+        "The predictions show differences between sets beyond their class mix: these move the score of the classifier "
+        f"at least {wording.percent(effects.visible)} as much as the class mix does ({p_value_text(effects.p_value)})."
+    )
 
 
 def _priors(data: ReportData) -> list[tuple[str, list[tuple[str, Any]]]]:
