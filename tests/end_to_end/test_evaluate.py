@@ -29,8 +29,8 @@ def test_the_estimate_stands_beside_the_truth_where_it_is_known_and_is_made_once
     trained = files / "RUN/evaluation/fold-1-of-2/checkpoint/state.safetensors"
     before = trained.stat().st_mtime_ns
     shown = fedul("evaluate RUN --folds 2")
-    assert "estimated accuracy" in shown.out
-    assert "measured with labels" in shown.out
+    assert "Estimated accuracy" in shown.out
+    assert "Measured with labels" in shown.out
     assert trained.stat().st_mtime_ns == before  # asked again, it trains nothing again
 
 

@@ -180,8 +180,8 @@ def opening(card: ModelCard) -> str:
 
 def test_the_first_lines_have_warnings_the_estimate_and_what_it_cannot_see(run: RunFolder) -> None:
     assert opening(with_evaluation(run)) == (
-        "**Caution: the sets differ by more than their class mix, so the accuracy may be lower than estimated.** "
-        "Estimated accuracy 91.2% (95 % interval 88.0% to 94.0%), from 120 rows and no label. "
+        "**Caution: the sets differ by more than the class mix explains, so the accuracy may be lower than "
+        "estimated.** Estimated accuracy 91.2% (95 % interval 88.0% to 94.0%), from 120 rows and no label. "
         f"{CANNOT_SEE} Measured with labels: 90.0%."
     )
 

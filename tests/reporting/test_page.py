@@ -143,7 +143,10 @@ def test_many_classes_are_counted_and_not_named() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (changed(FULL, assumption=AssumptionTest(0.0004)), "Caution: the sets differ by more than their class mix, so"),
+        (
+            changed(FULL, assumption=AssumptionTest(0.0004)),
+            "Caution: the sets differ by more than the class mix explains, so",
+        ),
         (changed(FULL, assumption=AssumptionTest(0.0004)), "The sets contradict the assumption that cases of a class"),
         (changed(FULL, set_effects=EFFECTS), "move the score of the classifier at least 12 % as much"),
         (changed(FULL, accuracy=0.8), "Measured with labels, the accuracy is 80.0%: outside the interval"),

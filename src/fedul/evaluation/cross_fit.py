@@ -75,7 +75,8 @@ def cross_fit(
         standardize = Standardization.of(_predict_sample(parts, classifier, numpy_generator(seed, "reference")))
         for part, out, means in zip(parts, left_out, set_means, strict=True):
             part.predict(classifier, out, standardize)
-            means.append(part.sample_means(classifier, standardize, out))
+            # Two models differ by whether they were trained on a set; more show how models differ that were.
+            means.append(part.sample_means(classifier, standardize, out if folds > 2 else np.zeros_like(out)))
     axes = _principal_axes(parts, federation.scaling, numpy_generator(seed, "features"))
     return OutOfFoldPredictions(
         [

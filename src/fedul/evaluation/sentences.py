@@ -93,8 +93,9 @@ def headline(evaluation: Evaluation) -> list[str]:
         sentences.append(f"Not clearly better than {names}.")
     effects = evaluation.set_effects
     if is_contradicted(evaluation.assumption) or (effects is not None and effects.visible > 0):
+        differ = "the sets differ" if is_contradicted(evaluation.assumption) else "the score differs between sets"
         sentences.append(
-            "Caution: the sets differ by more than their class mix, so the accuracy may be lower than estimated."
+            f"Caution: {differ} by more than the class mix explains, so the accuracy may be lower than estimated."
         )
     sentences.append(
         f"Estimated accuracy {evaluation.estimated_accuracy:.1%} (95 % interval {low:.1%} to {high:.1%}), from "
