@@ -5,16 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedul.evaluation import assumption
+
 from fedul.evaluation.assumption import check_assumption
 from fedul.evaluation.out_of_fold import ClientPredictions, OutOfFoldPredictions
 
 from .mixtures import mixture
 
 
-@pytest.fixture(autouse=True)
-def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assumption, "DRAWS", 60)
 
 
 def changed(world: OutOfFoldPredictions, **changes: object) -> OutOfFoldPredictions:

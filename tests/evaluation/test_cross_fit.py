@@ -10,7 +10,7 @@ from torch import nn
 from fedul.classifier import Classifier
 from fedul.core import Federation, PriorScope, UnlabeledSets
 from fedul.errors import InputError
-from fedul.evaluation.cross_fit import FEATURES, cross_fit, held_out_predictions
+from fedul.evaluation.cross_fit import cross_fit, held_out_predictions
 
 from ..factories import make_client, make_federation, make_rows
 
@@ -75,7 +75,7 @@ def test_priors_and_sets_stay_as_they_are() -> None:
         assert all((a.priors == b.priors).all() for a, b in zip(part.clients, data.clients, strict=True))
         assert all(set(client.train.sets.tolist()) == {0, 1} for client in part.clients)
     assert not predictions.clients[0].exact
-    assert predictions.clients[0].features.shape == (11, min(FEATURES, 3))
+    assert predictions.clients[0].features.shape == (11, 3)
 
 
 def test_only_training_rows_are_evaluated_where_the_priors_are_their_shares() -> None:

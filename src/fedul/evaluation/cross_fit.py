@@ -11,22 +11,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedul._utils.randomness import numpy_generator
 from fedul.classifier import Classifier
-from fedul.core import Federation, Index, Matrix, Rows, Scaling, TaskSpec, UnlabeledSets, gather_rows
+from fedul.core import Federation, Index, Matrix, Rows, TaskSpec, UnlabeledSets, gather_rows
 from fedul.errors import InputError
 from fedul.evaluation.out_of_fold import ClientPredictions, OutOfFoldPredictions
+from fedul.evaluation.row_features import RowFeatures
 
 Mask = NDArray[np.bool_]
 
 MAX_FOLDS = 1000
-FEATURES = 8
-"""Principal components that describe a row to the assumption test."""
-
 BLOCK = 1024
-"""Rows that are read at a time, and rows from which the components are computed."""
+"""Rows that are read at a time, and rows from which features are chosen."""
 
 
 def cross_fit(
@@ -51,9 +48,12 @@ def cross_fit(
         classifier = train(replace(federation, clients=[part.without(fold_of[part.ids] == fold) for part in parts]))
         for part in parts:
             part.predict(classifier, fold_of[part.ids] == fold)
-    axes = _principal_axes(parts, federation.scaling, numpy_generator(seed, "features"))
+    features = _row_features(parts, federation.spec, numpy_generator(seed, "features"))
     return OutOfFoldPredictions(
-        [part.result(federation.scaling, axes) for part in parts], federation.classes, federation.test_prior
+        [part.result(features) for part in parts],
+        federation.classes,
+        federation.test_prior,
+        columns=features.columns,
     )
 
 
@@ -62,8 +62,8 @@ def held_out_predictions(client: UnlabeledSets, spec: TaskSpec, classifier: Clas
     numbers = np.unique(client.held_out.index.numpy(), return_inverse=True)[1]
     part = _Part(client, client.held_out, numbers, np.zeros((len(numbers), len(spec.classes))))
     part.predict(classifier, np.ones(len(numbers), dtype=bool))
-    axes = _principal_axes([part], spec.scaling, numpy_generator(0, "features"))
-    return OutOfFoldPredictions([part.result(spec.scaling, axes)], spec.classes, spec.test_prior)
+    features = _row_features([part], spec, numpy_generator(0, "features"))
+    return OutOfFoldPredictions([part.result(features)], spec.classes, spec.test_prior, columns=features.columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +97,9 @@ class _Part:
         for first, batch in zip(range(0, len(at), BLOCK), batches, strict=True):
             self.probabilities[at[first : first + BLOCK]] = classifier.predict_proba(batch)
 
-    def result(self, scaling: Scaling, axes: tuple[Matrix, Matrix]) -> ClientPredictions:
-        (mean, directions), client, sets = axes, self.client, self.rows.sets.numpy()
+    def result(self, features: RowFeatures) -> ClientPredictions:
+        client, sets = self.client, self.rows.sets.numpy()
         batches = gather_rows([(client.inputs, self.rows.index)], BLOCK)
-        features = np.concatenate([(_flat(scaling, batch) - mean) @ directions for batch in batches])
         return ClientPredictions(
             client.name,
             client.set_names,
@@ -108,9 +107,23 @@ class _Part:
             sets,
             self.ids,
             self.probabilities,
-            features,
+            np.concatenate([features(batch) for batch in batches]),
             client.prior_scope.exact and self.rows is not client.held_out,
+            self._sampling(),
+            client.prior_scope.rounding,
         )
+
+    def _sampling(self) -> float:
+        """Return the variance of the class shares of the rows around the priors, in multinomial units.
+
+        Shares in n rows and in n' rows that contain them, or are contained in them, differ by |1 - n / n'|; shares in
+        disjoint rows by 1 + n / n'.
+        """
+        if self.client.prior_scope.of == "population":
+            return 1.0
+        counted = len(self.client.prior_rows)
+        disjoint = self.client.prior_scope.of == "train" and self.rows is self.client.held_out
+        return 1 + len(self.rows) / counted if disjoint else abs(1 - len(self.rows) / counted)
 
 
 NO_ROWS = Rows(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
@@ -144,20 +157,9 @@ def _assign_folds(parts: Sequence[_Part], folds: int, generator: np.random.Gener
     return fold_of
 
 
-def _principal_axes(parts: Sequence[_Part], scaling: Scaling, generator: np.random.Generator) -> tuple[Matrix, Matrix]:
-    """Return the mean row (D,) and the principal axes (D, d), scaled to unit variance."""
+def _row_features(parts: Sequence[_Part], spec: TaskSpec, generator: np.random.Generator) -> RowFeatures:
+    """Return the features that describe rows, chosen on a sample of them."""
     share = BLOCK / sum(len(part.rows) for part in parts)
     chosen = [torch.from_numpy(np.flatnonzero(generator.uniform(size=len(part.rows)) < share)) for part in parts]
-    drawn = [(part.client.inputs, part.rows.index[at]) for part, at in zip(parts, chosen, strict=True) if len(at)]
-    rows = np.concatenate([_flat(scaling, batch) for batch in gather_rows(drawn, BLOCK)])
-    mean = rows.mean(axis=0)
-    # By the Gram matrix of rows: a row may have many more values than there are rows here.
-    values, vectors = np.linalg.eigh((rows - mean) @ (rows - mean).T)
-    values, vectors = values[::-1][:FEATURES], vectors[:, ::-1][:, :FEATURES]
-    real = values > 1e-9 * values[0]
-    return mean, (rows - mean).T @ vectors[:, real] / values[real] * np.sqrt(len(rows))
-
-
-def _flat(scaling: Scaling, rows: Tensor) -> Matrix:
-    flat: Matrix = scaling(rows).double().flatten(1).numpy()
-    return flat
+    sample = [(part.client.inputs, part.rows.index[at]) for part, at in zip(parts, chosen, strict=True) if len(at)]
+    return RowFeatures.fit(sample, spec.scaling, spec.schema)
