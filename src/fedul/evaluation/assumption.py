@@ -167,7 +167,7 @@ def _named_clients(found: Iterable[_Found]) -> int:
 
 def _excess(fit: LackOfFit) -> float:
     """Return the misfit of all sets beyond that of the draws."""
-    squares = fit.statistics(fit.means[None])["all"][0, 0]
+    squares = fit.observed["all"][0, 0]
     return max(0.0, float(squares - fit.drawn["all"].mean()))
 
 
@@ -182,14 +182,12 @@ def _worst_client(fit: LackOfFit) -> _Found:
 
 def _common_share(fit: LackOfFit, client: int) -> float:
     """Return the share of a client's misfit, beyond noise, that its sets have in common."""
-    places = np.flatnonzero(fit.sets.client == fit.sets.client[fit.starts[client]])
-    weights, priors = fit.weights[places], fit.sets.priors[places]
-    residuals = fit.residuals(fit.means)[places] @ fit.whitening
-    residuals = residuals + priors @ (
-        fit.without_client[client] @ ((priors.T * weights) @ residuals)
-    )  # without its fit
-    common = np.square(weights @ residuals).sum() / weights.sum() - residuals.shape[1]
-    return float(common / max((weights[:, None] * np.square(residuals)).sum() - residuals.size, 1e-12))
+    residuals = fit.residuals(fit.means) @ fit.whitening
+    common = fit.offset_weights[client] * np.square(fit.offsets(residuals)[client]).sum()
+    chance = fit.drawn["client"][:, client].mean()
+    sets = (fit.sets.client == fit.sets.client[fit.starts[client]]).sum()
+    total = fit.observed["client"][0, client] - chance
+    return float((common - chance / sets) / max(total, 1e-12))
 
 
 def _worst_set(fit: LackOfFit) -> _Found | None:
@@ -200,12 +198,11 @@ def _worst_set(fit: LackOfFit) -> _Found | None:
     found = _Found(place, True, float(fit.p_values("set")[place]), ONE_SET)
     if not fit.by_client:
         return found
-    statistics = fit.statistics(fit.means[None])
     client = int(np.searchsorted(fit.starts, place, side="right")) - 1
     if client != int(fit.scores["client"][0].argmax()):
         return None
     excess = {
-        name: statistics[name][0, at] - fit.drawn[name][:, at].mean()
+        name: fit.observed[name][0, at] - fit.drawn[name][:, at].mean()
         for name, at in (("set", place), ("client", client))
     }
     return found if excess["set"] >= SET_SHARE * excess["client"] and found.p_value < SIGNIFICANCE else None
@@ -240,7 +237,7 @@ def _find_columns(fit: LackOfFit, found: Sequence[_Found], names: _Names) -> tup
 def _client_columns(fit: LackOfFit, place: int | None, names: _Names) -> list[ColumnDifference]:
     """Return the features in which one client differs, given by one of its sets, or all clients."""
     shape = (len(fit.starts), fit.means.shape[1])
-    offsets = fit.offsets(fit.residuals(fit.means[None]))[0]
+    offsets = fit.offsets(fit.residuals(fit.means))
     p_values = fit.p_values("offset").reshape(shape)
     chosen = range(shape[0]) if place is None else [int(np.searchsorted(fit.starts, place, side="right")) - 1]
     return [

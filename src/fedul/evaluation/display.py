@@ -10,7 +10,7 @@ from rich.table import Table
 from fedul._utils.display import make_table
 from fedul.evaluation.check_result import CheckResult, format_share_range
 from fedul.evaluation.document import ClassEstimate, Evaluation
-from fedul.evaluation.sentences import assumption_verdict, is_contradicted
+from fedul.evaluation.sentences import assumption_advice, assumption_verdict, is_contradicted
 
 MAX_CLIENTS = 20
 """Clients that are shown, the weakest first."""
@@ -47,6 +47,7 @@ def evaluation_view(evaluation: Evaluation) -> Group:
     for misfit in evaluation.assumption.misfits[:MAX_MISFITS]:
         where = f"client '{misfit.client}'" + (f", set '{misfit.set}'" if misfit.set else "")
         parts.append(f" • {escape(where)}: {escape(misfit.why)}")
+    parts += [f" • {escape(sentence)}" for sentence in assumption_advice(evaluation.assumption)]
     if evaluation.prior_sensitivity is not None:
         moves = evaluation.prior_sensitivity
         worst = f"; set '{moves.sets[0].set}' of client '{moves.sets[0].client}' matters most" if moves.sets else ""

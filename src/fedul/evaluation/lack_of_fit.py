@@ -19,7 +19,7 @@ from fedul.evaluation.set_noise import SetNoise
 
 DRAWS = 800
 MIN_DRAWS = 200
-MAX_WORK = 12_000_000
+MAX_WORK = 8_000_000
 """Maximum of sets times features times draws: with many sets there are fewer draws, but at least MIN_DRAWS."""
 
 BLOCK = 2_000_000
@@ -59,11 +59,10 @@ class LackOfFit:
         means: Matrix = self.sets.means / self.noise.deviations
         return means
 
-    @cached_property
+    @property
     def weights(self) -> Matrix:
-        """Weight of each set (S,): its rows over the variance of a row, the mean over features."""
-        weights: Matrix = self.sets.counts / np.maximum(self.noise.variances.mean(axis=1), 1e-12)
-        return weights
+        """Weight of each set (S,)."""
+        return self.noise.weights
 
     @cached_property
     def normal(self) -> Matrix:
@@ -117,34 +116,41 @@ class LackOfFit:
         return directions
 
     def residuals(self, means: Matrix) -> Matrix:
-        """Return means (..., S, J) minus their fit."""
-        mu = self.inverse @ ((self.sets.priors.T * self.weights) @ means)
-        residuals: Matrix = means - self.sets.priors @ mu
+        """Return means (S, ...) minus their fit."""
+        mu = self.inverse @ ((self.sets.priors.T * self.weights) @ means.reshape(len(means), -1))
+        residuals: Matrix = means - (self.sets.priors @ mu).reshape(means.shape)
         return residuals
 
     def statistics(self, means: Matrix) -> Statistics:
-        """Return all statistics of means (B, S, J), each of shape (B, number of comparisons)."""
-        residuals = self.residuals(means)
-        white = residuals @ self.whitening  # (B, S, G)
-        squares = self.weights * np.square(white).sum(axis=2)  # (B, S)
+        """Return all statistics of means (S, J, B), each of shape (B, number of comparisons)."""
+        residuals, draws = self.residuals(means), means.shape[2]
+        white = self.whitening.T @ residuals  # (S, G, B)
+        squares = self.weights * np.square(white).sum(axis=1).T  # (B, S)
         result = {
             "all": squares.sum(axis=1, keepdims=True),
-            "feature": np.einsum("m,bmj->bj", self.weights, np.square(residuals)),
+            "feature": np.tensordot(self.weights, np.square(residuals), 1).T,
             "set": squares / np.where(self.freedom > 0, self.freedom, np.inf),
         }
         if self.by_client:
             total = np.add.reduceat(squares, self.starts, axis=1)  # (B, C)
             for c, places in enumerate(np.split(np.arange(len(self.weights)), self.starts[1:])):
-                lost = (self.sets.priors[places].T * self.weights[places]) @ white[:, places]  # (B, K, G)
-                total[:, c] += np.einsum("bkg,kl,blg->b", lost, self.without_client[c], lost, optimize=True)
+                lost = (self.sets.priors[places].T * self.weights[places]) @ white[places].reshape(len(places), -1)
+                total[:, c] += ((self.without_client[c] @ lost) * lost).sum(axis=0).reshape(-1, draws).sum(axis=0)
             result["client"] = total
-            result["offset"] = self.offsets(residuals).reshape(len(means), -1)
+            result["offset"] = self.offsets(residuals).reshape(-1, draws).T
         return result
 
     def offsets(self, residuals: Matrix) -> Matrix:
-        """Return the number that each client and feature would need on top (B, C, J), from the residuals."""
-        sums = np.add.reduceat(self.weights[:, None] * residuals, self.starts, axis=1)
-        return sums / np.where(self.offset_weights > 0, self.offset_weights, np.inf)[:, None]
+        """Return the number that each client needs on top of its sets (C, ...), from residuals (S, ...)."""
+        values = residuals.reshape(len(residuals), -1)
+        sums = np.add.reduceat(self.weights[:, None] * values, self.starts)
+        offsets = sums / np.where(self.offset_weights > 0, self.offset_weights, np.inf)[:, None]
+        return offsets.reshape(len(self.starts), *residuals.shape[1:])
+
+    @cached_property
+    def observed(self) -> Statistics:
+        """Statistics of the data, each of shape (1, number of comparisons)."""
+        return self.statistics(self.means[:, :, None])
 
     @cached_property
     def drawn(self) -> Statistics:
@@ -160,10 +166,9 @@ class LackOfFit:
     @cached_property
     def scores(self) -> Statistics:
         """Statistics of the data (first row) and of the draws, about standard normal where the assumption holds."""
-        found = self.statistics(self.means[None])
         result = {}
         for name, drawn in self.drawn.items():
-            both = np.concatenate([found[name], drawn])
+            both = np.concatenate([self.observed[name], drawn])
             if name == "offset":
                 both = np.abs(both) / np.maximum(np.sqrt(np.square(drawn).mean(axis=0)), 1e-300)
             else:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from fedul.core import SIGNIFICANCE
-from fedul.evaluation.assumption import AssumptionTest
+from fedul.evaluation.assumption import MIXES_DIFFER, ONE_SET, AssumptionTest, ColumnDifference
 from fedul.evaluation.check_result import CheckResult
 from fedul.evaluation.document import Evaluation
 
 ASSUMPTION = (
     "Training and estimates rest on one assumption: cases of a class look alike in every set, and sets differ only in "
     "how common the classes are."
+)
+DIFFER_IN_GENERAL = "Clients or sets differ in general: no few of them explain it."
+CHECK_PRIORS = "Check the class priors of the clients and sets that are named."
+REMEDIES = (
+    "Remedies: --site-adjustment auto if clients measure on different scales, another split into sets, or the sets of "
+    "all clients pooled at one."
 )
 NOT_IDENTIFIABLE = "The class priors cannot tell the classes apart, so the classifier is one of many that fit them."
 
@@ -45,6 +51,43 @@ def assumption_verdict(test: AssumptionTest) -> str:
     if is_contradicted(test):
         return f"The sets contradict {assumption} ({p_value}); do not rely on the estimates."
     return f"The sets do not contradict {assumption} ({p_value})."
+
+
+def column_advice(difference: ColumnDifference) -> str:
+    """Return what to do about a column that differs, in one sentence.
+
+    Examples
+    --------
+    >>> column_advice(ColumnDifference("age", "north", None, 0.83, 0.001)).partition("beyond")[0]
+    'Drop or transform `age`: it differs between clients '
+    """
+    size = abs(difference.difference)
+    amount = f"{size:.1f}" if size >= 0.095 else f"{size:.2g}"
+    kind, where = "clients", f"at '{difference.client}'"
+    if difference.set is not None:
+        kind, where = "sets", f"in set '{difference.set}' of client '{difference.client}'"
+    return (
+        f"Drop or transform `{difference.column}`: it differs between {kind} beyond what the class mix explains "
+        f"(by {amount} standard deviations {where})."
+    )
+
+
+def assumption_advice(test: AssumptionTest) -> list[str]:
+    """Return what to do if the data contradict the assumption; nothing if they do not.
+
+    Examples
+    --------
+    >>> assumption_advice(AssumptionTest(0.57))
+    []
+    """
+    if not is_contradicted(test):
+        return []
+    advice = [column_advice(each) for each in test.columns]
+    if not test.misfits:
+        advice.insert(0, DIFFER_IN_GENERAL)
+    if any(misfit.why in (MIXES_DIFFER, ONE_SET) for misfit in test.misfits):
+        advice.append(CHECK_PRIORS)
+    return [*advice, REMEDIES]
 
 
 def cautions(evaluation: Evaluation | None, check: CheckResult | None) -> list[str]:

@@ -21,6 +21,8 @@ PRIOR_DRAWS = 100
 """Draws from which the covariance of uncertain priors is computed."""
 
 ROUNDING_UNITS = (0.01, 0.001, 0.0001, 0.00001, 0.000001)
+MOST_UNITS = 5
+"""Units by which the sum of rounded priors may differ from 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,11 +145,16 @@ def rounding_error(client: ClientPredictions) -> float:
     Where it is not declared and the priors are those of a population, it follows from the numbers: rounding to whole
     percents is possible if all are whole percents, and allowing for it costs little if they are exact.
     """
-    units = [
-        unit for unit in ROUNDING_UNITS if np.abs(client.priors / unit - (client.priors / unit).round()).max() < 1e-6
-    ]
-    from_numbers = units[0] / 2 if units and client.share_variance else 0.0
-    return client.rounding or from_numbers
+    if client.rounding or not client.share_variance:
+        return client.rounding
+    return next((unit / 2 for unit in ROUNDING_UNITS if _are_rounded(client.priors, unit)), 0.0)
+
+
+def _are_rounded(priors: Matrix, unit: float) -> bool:
+    """Return whether all priors are multiples of a unit, or were before they were divided by their sum."""
+    totals = 1 + unit * np.arange(-MOST_UNITS, MOST_UNITS + 1)
+    numbers = priors[:, :, None] * totals / unit  # (M, K, T)
+    return bool((np.abs(numbers - numbers.round()).max(axis=1) < 1e-6).any(axis=1).all())
 
 
 def _find_overlaps(table: PredictionTable, active: Index) -> list[tuple[Index, Matrix]]:

@@ -40,19 +40,24 @@ class SetNoise:
         Standard deviation of each feature within classes.
     roots : ndarray of shape (R, S, J, J)
         Square roots of n times the covariance of the means; R plausible ones, the best first.
+    weights : ndarray of shape (S,)
+        Weight of each set in a fit: n over the variance that is expected of a row, the mean over features. The scatter
+        of the set itself does not enter: a set whose rows happen to be similar would count too much.
     """
 
     sets: SetMeans
     deviations: Matrix
     roots: Matrix
+    weights: Matrix
 
     @classmethod
     def of(cls, sets: SetMeans, generator: np.random.Generator) -> SetNoise:
         """Estimate the noise."""
-        covariances, within = _plausible_covariances(sets, generator)
+        covariances, within, expected = _plausible_covariances(sets, generator)
         total = np.diag(sets.scatters.sum(axis=0)) / sets.within_rows
         deviations = np.sqrt(np.maximum(np.diag(within), 1e-3 * total + 1e-12))
-        return cls(sets, deviations, _root(covariances / np.outer(deviations, deviations)))
+        variances = np.maximum(expected / deviations**2, 1e-3).mean(axis=1)
+        return cls(sets, deviations, _root(covariances / np.outer(deviations, deviations)), sets.counts / variances)
 
     @property
     def variances(self) -> Matrix:
@@ -61,28 +66,27 @@ class SetNoise:
         return variances
 
     def draw(self, draws: int, generator: np.random.Generator) -> Matrix:
-        """Return random means (B, S, J) minus their expectation.
+        """Return random means (S, J, B) minus their expectation.
 
         The scatter is an estimate with f degrees of freedom. As in an F test, each draw has another plausible scatter:
-        the estimate times f over a chi-square, whose logarithm has about the mean 1 / f and the variance 2 / f.
+        the logarithm of f over a chi-square has about the variance 2 / f.
         """
-        shape = (draws, *self.sets.means.shape)
-        rows = (self.sets.counts - 1)[:, None] + POOLED_ROWS  # (S, 1)
-        own = 2 * (rows - POOLED_ROWS) / rows**2
-        common = 2 * (POOLED_ROWS / rows) ** 2 / self.sets.within_rows
-        logs = (common - own) / 2 + np.sqrt(own) * generator.standard_normal(shape)
-        logs += np.sqrt(common) * generator.standard_normal((draws, 1, shape[2]))
-        noise = generator.standard_normal(shape)
+        sets, size = self.sets.means.shape
+        rows = (self.sets.counts - 1)[:, None, None] + POOLED_ROWS  # (S, 1, 1)
+        own, common = 2 * (rows - POOLED_ROWS) / rows**2, 2 / self.sets.within_rows
+        logs = np.sqrt(own) * generator.standard_normal((sets, size, draws)) - own / 2
+        logs += np.sqrt(common) * generator.standard_normal((1, size, draws)) + common / 2
+        noise = generator.standard_normal((sets, size, draws))
         for places, correlation in self.sets.overlaps:
-            noise[:, places] = np.einsum("st,btj->bsj", _root(correlation), noise[:, places], optimize=True)
-        noise *= np.exp(logs / 2) / np.sqrt(self.sets.counts)[:, None]
-        for part, roots in zip(np.array_split(noise, len(self.roots)), self.roots, strict=True):
-            part[:] = np.matmul(roots, part.transpose(1, 2, 0)).transpose(2, 0, 1)
+            noise[places] = np.tensordot(_root(correlation), noise[places], 1)
+        for part, roots in zip(np.array_split(np.arange(draws), len(self.roots)), self.roots, strict=True):
+            noise[:, :, part] = roots @ noise[:, :, part]
+        noise *= np.exp(logs / 2) / np.sqrt(self.sets.counts)[:, None, None]
         return noise
 
 
-def _plausible_covariances(sets: SetMeans, generator: np.random.Generator) -> tuple[Matrix, Matrix]:
-    """Return plausible covariances (R, S, J, J), the best first, and the scatter within classes (J, J).
+def _plausible_covariances(sets: SetMeans, generator: np.random.Generator) -> tuple[Matrix, Matrix, Matrix]:
+    """Return plausible covariances (R, S, J, J), the best first, with the scatter and variances of `_covariances`.
 
     Where priors are exact, or wrong by rounding, the covariances depend on mu, which is an estimate. Then there are
     more than one. mu depends on the covariances in turn, so there are two passes.
@@ -92,22 +96,24 @@ def _plausible_covariances(sets: SetMeans, generator: np.random.Generator) -> tu
         weighted = sets.priors.T * weights
         gain = np.linalg.pinv(weighted @ sets.priors, rcond=RANK_TOLERANCE, hermitian=True) @ weighted  # (K, S)
         mu, bias = gain @ sets.means, (gain / sets.counts) @ gain.T
-        best, within = _covariances(sets, mu, bias, noise)
-        weights = sets.counts / np.maximum(np.trace(best, axis1=1, axis2=2), 1e-6)
+        best, within, expected = _covariances(sets, mu, bias, noise)
+        weights = sets.counts / np.maximum(expected, 1e-6).sum(axis=1)
         noise = np.tensordot(weights / weights.sum(), best, 1)
     if (sets.sampling == 1).all() and not sets.errors.any():
-        return best[None], within
+        return best[None], within, expected
     variants = int(np.clip(MAX_NUMBERS // best.size, 1, VARIANTS))
     left, right = _root(bias), _root(noise)
     others = [
         _covariances(sets, mu + left @ generator.standard_normal(mu.shape) @ right.T, 2 * bias, noise)[0]
         for _ in range(variants - 1)
     ]
-    return np.stack([best, *others]), within
+    return np.stack([best, *others]), within, expected
 
 
-def _covariances(sets: SetMeans, mu: Matrix, bias: Matrix, noise: Matrix) -> tuple[Matrix, Matrix]:
-    """Return n times the covariance of each set's mean (S, J, J), and the scatter within classes (J, J).
+def _covariances(sets: SetMeans, mu: Matrix, bias: Matrix, noise: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """Return n times the covariance of each set's mean (S, J, J), the scatter within classes (J, J), and variances.
+
+    The variances (S, J) are n times those of the means if all sets have the same scatter within classes.
 
     Errors of mu make classes look farther apart than they are; `bias` (K, K) times `noise` is their covariance.
     """
@@ -123,7 +129,8 @@ def _covariances(sets: SetMeans, mu: Matrix, bias: Matrix, noise: Matrix) -> tup
     own = sets.scatters - (size - sampling) * classes
     within = own.sum(axis=0) / freedom.sum()
     covariances = (own + POOLED_ROWS * within) / (freedom + POOLED_ROWS)
-    return covariances + sampling * classes + size * between(sets.errors), within
+    others = sampling * classes + size * between(sets.errors)
+    return covariances + others, within, np.diagonal(within + others, axis1=1, axis2=2)
 
 
 def _root(covariances: Matrix) -> Matrix:

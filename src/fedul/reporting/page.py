@@ -15,7 +15,7 @@ from fedul._utils.display import counted
 from fedul._utils.settings import to_dict
 from fedul.config import BenchmarkDataConfig, FileDataConfig, TrainConfig
 from fedul.core import RoundMetrics
-from fedul.evaluation.sentences import ASSUMPTION, assumption_verdict, cautions
+from fedul.evaluation.sentences import ASSUMPTION, assumption_advice, assumption_verdict, cautions
 from fedul.reporting import wording
 from fedul.reporting.charts import Line, LineChart, Scatter
 from fedul.reporting.report_data import ReportData
@@ -69,6 +69,7 @@ def render_page(data: ReportData) -> str:
         calibration=Scatter(evaluation.calibration) if evaluation and evaluation.calibration else None,
         assumption=ASSUMPTION,
         verdict=assumption_verdict(evaluation.assumption) if evaluation else "",
+        advice=assumption_advice(evaluation.assumption) if evaluation else [],
         settings=_settings(data),
         choice=data.result.choice if data.result else None,
     )
