@@ -9,7 +9,7 @@ columns that differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +28,9 @@ SET_SHARE = 0.7
 FITS = 0.01
 """P-value above which the others are taken to fit without the clients that are named."""
 
-LEFT_SHARE = 0.3
-"""Share of the misfit that may be left without the clients that are named, if the others do not fit."""
+NEGLIGIBLE, TOLERABLE = 0.1, 0.3
+"""Shares of the misfit that may be left without the clients and sets that are named, although the others do not fit:
+below the first no more are searched, and above the second none are named."""
 
 MAX_MISFITS = 3
 MAX_COLUMNS = 5
@@ -139,14 +140,15 @@ class _Found:
 
 def _find_misfits(fit: LackOfFit) -> list[_Found]:
     """Return the fewest clients and sets without which the others fit, the worst first; none if these are not few."""
-    clients = len(fit.starts)
-    most = min(MAX_MISFITS, max(1, (clients if fit.by_client else len(fit.weights)) // 4))
+    most = min(MAX_MISFITS, max(1, len(fit.starts if fit.by_client else fit.weights) // 4))
+    place = {int(number): m for m, number in enumerate(fit.sets.number)}
     found: list[_Found] = []
     current: LackOfFit | None = fit
-    while current is not None and len(found) < MAX_MISFITS:
-        place = {int(number): m for m, number in enumerate(fit.sets.number)}
+    while current is not None and len(found) < (MAX_MISFITS if fit.by_client else most):
         worst = _worst_set(current) or (_worst_client(current) if current.by_client else None)
-        if worst is None or (not worst.one_set and fit.by_client and _named_clients(found) == most):
+        if worst is None or worst.p_value >= SIGNIFICANCE:
+            break
+        if not worst.one_set and sum(not each.one_set for each in found) == most:
             break
         if worst.why == CONTRADICTION:
             found += [
@@ -156,13 +158,9 @@ def _find_misfits(fit: LackOfFit) -> list[_Found]:
             return found
         found.append(_Found(place[int(current.sets.number[worst.place])], worst.one_set, worst.p_value, worst.why))
         current = LackOfFit.of(current.sets.without(worst.places(current.sets)), fit.seed)
-        if current is None or current.p_value >= FITS:
+        if current is None or current.p_value >= FITS or _excess(current) < NEGLIGIBLE * _excess(fit):
             return found
-    return found if current is not None and found and _excess(current) < LEFT_SHARE * _excess(fit) else []
-
-
-def _named_clients(found: Iterable[_Found]) -> int:
-    return sum(not each.one_set for each in found)
+    return found if current is not None and found and _excess(current) < TOLERABLE * _excess(fit) else []
 
 
 def _excess(fit: LackOfFit) -> float:
@@ -172,9 +170,13 @@ def _excess(fit: LackOfFit) -> float:
 
 
 def _worst_client(fit: LackOfFit) -> _Found:
-    worst = int(fit.scores["client"][0].argmax())
-    p_value = float(fit.p_values("client")[worst])
-    place = int(fit.starts[worst])
+    """Return the client that fits worst, in all features or, if that is clearer, in one."""
+    scores, p_values = fit.scores["client"][0], fit.p_values("client")
+    by_feature = fit.p_values("offset").reshape(len(scores), -1).min(axis=1)
+    if by_feature.min() < p_values.min():
+        scores, p_values = fit.scores["offset"][0].reshape(len(scores), -1).max(axis=1), by_feature
+    worst = int(scores.argmax())
+    place, p_value = int(fit.starts[worst]), float(p_values[worst])
     if len(fit.starts) == 2:
         return _Found(place, False, p_value, CONTRADICTION)
     return _Found(place, False, p_value, ROWS_DIFFER if _common_share(fit, worst) > COMMON_SHARE else MIXES_DIFFER)
