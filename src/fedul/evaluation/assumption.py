@@ -32,6 +32,10 @@ NEGLIGIBLE, TOLERABLE = 0.1, 0.3
 """Shares of the misfit that may be left without the clients and sets that are named, although the others do not fit:
 below the first no more are searched, and above the second none are named."""
 
+SMALLEST_DEVIATION = 0.5
+"""Least standard deviation within classes that a difference is stated in, as a share of that of all rows: a column that
+hardly varies within sets, e.g. a price, would differ by hundreds."""
+
 MAX_MISFITS = 3
 MAX_COLUMNS = 5
 """Maximum number of misfits, and of columns, that are reported."""
@@ -125,7 +129,7 @@ class _Names:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _MisfitPlace:
     """A misfit; `place` is that of the set, or of the first set of the client, among all sets."""
 
     place: int
@@ -138,11 +142,11 @@ class _Found:
         return np.array([self.place]) if self.one_set else np.flatnonzero(sets.client == sets.client[self.place])
 
 
-def _find_misfits(fit: LackOfFit) -> list[_Found]:
+def _find_misfits(fit: LackOfFit) -> list[_MisfitPlace]:
     """Return the fewest clients and sets without which the others fit, the worst first; none if these are not few."""
     most = min(MAX_MISFITS, max(1, len(fit.starts if fit.by_client else fit.weights) // 4))
     place = {int(number): m for m, number in enumerate(fit.sets.number)}
-    found: list[_Found] = []
+    found: list[_MisfitPlace] = []
     current: LackOfFit | None = fit
     while current is not None and len(found) < (MAX_MISFITS if fit.by_client else most):
         worst = _worst_set(current) or (_worst_client(current) if current.by_client else None)
@@ -152,11 +156,13 @@ def _find_misfits(fit: LackOfFit) -> list[_Found]:
             break
         if worst.why == CONTRADICTION:
             found += [
-                _Found(place[int(current.sets.number[start])], False, worst.p_value, CONTRADICTION)
+                _MisfitPlace(place[int(current.sets.number[start])], False, worst.p_value, CONTRADICTION)
                 for start in current.starts
             ]
             return found
-        found.append(_Found(place[int(current.sets.number[worst.place])], worst.one_set, worst.p_value, worst.why))
+        found.append(
+            _MisfitPlace(place[int(current.sets.number[worst.place])], worst.one_set, worst.p_value, worst.why)
+        )
         current = LackOfFit.of(current.sets.without(worst.places(current.sets)), fit.seed)
         if current is None or current.p_value >= FITS or _excess(current) < NEGLIGIBLE * _excess(fit):
             return found
@@ -169,7 +175,7 @@ def _excess(fit: LackOfFit) -> float:
     return max(0.0, float(squares - fit.drawn["all"].mean()))
 
 
-def _worst_client(fit: LackOfFit) -> _Found:
+def _worst_client(fit: LackOfFit) -> _MisfitPlace:
     """Return the client that fits worst, in all features or, if that is clearer, in one."""
     scores, p_values = fit.scores["client"][0], fit.p_values("client")
     by_feature = fit.p_values("offset").reshape(len(scores), -1).min(axis=1)
@@ -178,8 +184,10 @@ def _worst_client(fit: LackOfFit) -> _Found:
     worst = int(scores.argmax())
     place, p_value = int(fit.starts[worst]), float(p_values[worst])
     if len(fit.starts) == 2:
-        return _Found(place, False, p_value, CONTRADICTION)
-    return _Found(place, False, p_value, ROWS_DIFFER if _common_share(fit, worst) > COMMON_SHARE else MIXES_DIFFER)
+        return _MisfitPlace(place, False, p_value, CONTRADICTION)
+    return _MisfitPlace(
+        place, False, p_value, ROWS_DIFFER if _common_share(fit, worst) > COMMON_SHARE else MIXES_DIFFER
+    )
 
 
 def _common_share(fit: LackOfFit, client: int) -> float:
@@ -192,12 +200,12 @@ def _common_share(fit: LackOfFit, client: int) -> float:
     return float((common - chance / sets) / max(total, 1e-12))
 
 
-def _worst_set(fit: LackOfFit) -> _Found | None:
+def _worst_set(fit: LackOfFit) -> _MisfitPlace | None:
     """Return the worst set if it has most of the misfit of its client, and for a single client in any case."""
     if "set" not in fit.scores:
         return None
     place = int(fit.scores["set"][0].argmax())
-    found = _Found(place, True, float(fit.p_values("set")[place]), ONE_SET)
+    found = _MisfitPlace(place, True, float(fit.p_values("set")[place]), ONE_SET)
     if not fit.by_client:
         return found
     client = int(np.searchsorted(fit.starts, place, side="right")) - 1
@@ -210,7 +218,7 @@ def _worst_set(fit: LackOfFit) -> _Found | None:
     return found if excess["set"] >= SET_SHARE * excess["client"] and found.p_value < SIGNIFICANCE else None
 
 
-def _find_columns(fit: LackOfFit, found: Sequence[_Found], names: _Names) -> tuple[ColumnDifference, ...]:
+def _find_columns(fit: LackOfFit, found: Sequence[_MisfitPlace], names: _Names) -> tuple[ColumnDifference, ...]:
     """Return the columns that differ significantly, at the clients and sets that are named or else anywhere."""
     if not names.columns:
         return ()
@@ -279,4 +287,6 @@ def _difference(
     fit: LackOfFit, names: _Names, place: int, one_set: bool, feature: int, difference: float, p_value: float
 ) -> ColumnDifference:
     client, set_name = names.of_set(fit.sets.number[place], one_set)
+    deviation = fit.noise.deviations[feature]  # where all rows have 1
+    difference *= deviation / max(deviation, SMALLEST_DEVIATION)
     return ColumnDifference(names.columns[fit.sets.features[feature]], client, set_name, float(difference), p_value)
