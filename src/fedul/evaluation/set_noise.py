@@ -21,7 +21,8 @@ from fedul.core import RANK_TOLERANCE, Matrix
 from fedul.evaluation.set_means import SetMeans
 
 POOLED_ROWS = 10.0
-"""Rows that the pooled scatter counts beside those of a set."""
+"""Rows per feature that the pooled scatter counts beside those of a set. The eigenvalues of a scatter of few rows spread
+widely, and so would the draws."""
 
 VARIANTS = 25
 MAX_NUMBERS = 20_000_000
@@ -72,8 +73,8 @@ class SetNoise:
         the logarithm of f over a chi-square has about the variance 2 / f.
         """
         sets, size = self.sets.means.shape
-        rows = (self.sets.counts - 1)[:, None, None] + POOLED_ROWS  # (S, 1, 1)
-        own, common = 2 * (rows - POOLED_ROWS) / rows**2, 2 / self.sets.within_rows
+        freedom = (self.sets.counts - 1)[:, None, None]  # (S, 1, 1)
+        own, common = 2 * freedom / (freedom + POOLED_ROWS * size) ** 2, 2 / self.sets.within_rows
         logs = np.sqrt(own) * generator.standard_normal((sets, size, draws)) - own / 2
         logs += np.sqrt(common) * generator.standard_normal((1, size, draws)) + common / 2
         noise = generator.standard_normal((sets, size, draws))
@@ -128,7 +129,8 @@ def _covariances(sets: SetMeans, mu: Matrix, bias: Matrix, noise: Matrix) -> tup
     classes = between(diagonal - sets.priors[:, :, None] * sets.priors[:, None, :])
     own = sets.scatters - (size - sampling) * classes
     within = own.sum(axis=0) / freedom.sum()
-    covariances = (own + POOLED_ROWS * within) / (freedom + POOLED_ROWS)
+    pooled = POOLED_ROWS * len(within)
+    covariances = (own + pooled * within) / (freedom + pooled)
     others = sampling * classes + size * between(sets.errors)
     return covariances + others, within, np.diagonal(within + others, axis1=1, axis2=2)
 
