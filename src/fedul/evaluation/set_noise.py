@@ -21,8 +21,8 @@ from fedul.core import RANK_TOLERANCE, Matrix
 from fedul.evaluation.set_means import SetMeans
 
 POOLED_ROWS = 10.0
-"""Rows per feature that the pooled scatter counts beside those of a set. The eigenvalues of a scatter of few rows spread
-widely, and so would the draws."""
+"""Rows per feature that the pooled scatter counts beside those of a set. The eigenvalues of a scatter of few rows
+spread widely, and so would the draws."""
 
 VARIANTS = 25
 MAX_NUMBERS = 20_000_000
