@@ -8,9 +8,11 @@ import torch
 from torch import nn
 
 from fedul.classifier import Classifier
-from fedul.core import Federation, PriorScope, UnlabeledSets
+from fedul.core import Federation, PriorScope, Scaling, UnlabeledSets
+from fedul.data.files.schema.table import Category, Number, TableSchema
 from fedul.errors import InputError
-from fedul.evaluation.cross_fit import FEATURES, cross_fit, held_out_predictions
+from fedul.evaluation.cross_fit import cross_fit, held_out_predictions
+from fedul.evaluation.row_features import COMPONENTS, RowFeatures
 
 from ..factories import make_client, make_federation, make_rows
 
@@ -75,7 +77,7 @@ def test_priors_and_sets_stay_as_they_are() -> None:
         assert all((a.priors == b.priors).all() for a, b in zip(part.clients, data.clients, strict=True))
         assert all(set(client.train.sets.tolist()) == {0, 1} for client in part.clients)
     assert not predictions.clients[0].exact
-    assert predictions.clients[0].features.shape == (11, min(FEATURES, 3))
+    assert predictions.clients[0].features.shape == (11, 3)
 
 
 def test_only_training_rows_are_evaluated_where_the_priors_are_their_shares() -> None:
@@ -128,3 +130,41 @@ def test_same_seed_same_folds() -> None:
 def test_one_fold_is_refused() -> None:
     with pytest.raises(InputError, match="folds"):
         cross_fit(two_clients(), RecordTraining(), folds=1)
+
+
+@pytest.mark.parametrize(
+    ("scope", "of_all", "of_held_out"),
+    [
+        (PriorScope(), 1, 1),
+        (PriorScope("rows"), 0, 1 - 2 / 11),
+        (PriorScope("rows", rounding=0.05), 0, 1 - 2 / 11),
+        (PriorScope("train"), 0, 1 + 2 / 9),
+        (PriorScope("train", rounding=0.05), 2 / 9, 1 + 2 / 9),
+    ],
+)
+def test_class_shares_vary_around_priors_by_the_rows_that_these_do_not_speak_of(
+    scope: PriorScope, of_all: float, of_held_out: float
+) -> None:
+    clients = [replace(client, prior_scope=scope) for client in two_clients().clients]
+    federation = replace(two_clients(), clients=clients)
+    predictions = cross_fit(federation, RecordTraining(), folds=2).clients[0]
+    assert predictions.share_variance == pytest.approx(of_all)
+    assert predictions.rounding == scope.rounding
+    held_out = held_out_predictions(clients[0], federation.spec, RecordTraining()(federation)).clients[0]
+    assert held_out.share_variance == pytest.approx(of_held_out)
+
+
+def test_inputs_of_a_table_are_features_with_the_names_of_their_columns() -> None:
+    schema = TableSchema((Number("age", 40, 10, missing=False), Category("colour", ("red", "blue"), False, False)))
+    predictions = cross_fit(replace(two_clients(), schema=schema), RecordTraining(), folds=2)
+    assert predictions.columns == ("age", "colour", "colour")
+    assert predictions.clients[0].features.shape == (11, 3)
+
+
+def test_images_are_described_by_principal_components_without_names() -> None:
+    inputs = torch.from_numpy(np.random.default_rng(0).normal(size=(40, 1, 5, 5))).float()
+    client = UnlabeledSets.from_arrays("a", inputs, [0] * 20 + [1] * 20, PRIORS)
+    features = RowFeatures.fit([(client.inputs, torch.arange(40))], Scaling(), None)
+    described = features(inputs)
+    assert features.columns == ()
+    assert described.T @ described / 40 == pytest.approx(np.eye(COMPONENTS), abs=1e-5)

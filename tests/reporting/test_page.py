@@ -14,7 +14,7 @@ import pytest
 import fedul
 from fedul.core import RoundMetrics
 from fedul.errors import InputError
-from fedul.evaluation.assumption import AssumptionTest, Misfit
+from fedul.evaluation.assumption import AssumptionTest, ColumnDifference, Misfit
 from fedul.evaluation.document import MAJORITY, SOFT_SETS, Baseline
 from fedul.evaluation.refusal import NOT_DETERMINED
 from fedul.evaluation.sentences import CANNOT_SEE, LABELS_USED, NOT_IDENTIFIABLE
@@ -340,6 +340,13 @@ def test_a_client_that_does_not_fit_as_a_whole_is_listed_with_all_its_sets() -> 
     misfit = Misfit("North", None, 0.01, "its rows look different")
     text = Reader(render_page(changed(FULL, assumption=AssumptionTest(0.01, (misfit,))))).plain_text
     assert "Northall0.01its rows look different" in text
+
+
+def test_columns_that_differ_and_remedies_are_listed() -> None:
+    column = ColumnDifference("age", "North", None, 0.83, 0.001)
+    text = Reader(render_page(changed(FULL, assumption=AssumptionTest(0.01, columns=(column,))))).plain_text
+    assert "Drop or transform `age`: it differs between clients" in text
+    assert "--site-adjustment auto" in text
 
 
 def test_a_run_in_memory_has_a_page_with_priors_check_and_the_evaluation_that_is_given(tmp_path: Path) -> None:

@@ -1,35 +1,44 @@
 """Test whether all sets of all clients share the class-conditional distributions, as FedUL assumes.
 
-If they do, the mean of any statistic g of a row over set m is Pi_m mu, with one mu (K, G) for all clients. So mu is
-fitted to all clients but one, and the residuals of the sets of that one are compared with draws from the fitted
-mixtures. A model may fit the rows of a deviating client well; therefore g consists of the predicted probabilities of a
-row and its principal components.
+If they do, the mean of any feature over set m is Pi_m mu, with one mu (K, J) for all clients, up to noise. The noise
+follows from the rows within sets (`set_noise.py`), and the lack of fit is compared with draws of it
+(`lack_of_fit.py`). After a rejection, the fewest clients or sets without which the others fit are searched, and the
+columns that differ.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedul.core import RANK_TOLERANCE, SIGNIFICANCE, Index, Matrix
+from fedul.core import SIGNIFICANCE, Index, Matrix
+from fedul.evaluation.lack_of_fit import LackOfFit
 from fedul.evaluation.out_of_fold import OutOfFoldPredictions
-from fedul.evaluation.responsibilities import PredictionTable, estimate_responsibilities, estimate_temperature, flatten
+from fedul.evaluation.set_means import SetMeans, summarize_sets
 
-COMMON_SHARE = 0.2
-"""Share of a client's misfit that its sets have in common: with inverted images 0.3 to 0.8, else under 0.1."""
+COMMON_SHARE = 0.3
+"""Share of a client's misfit that its sets have in common, above which its rows differ and not its priors."""
 
-DRAWS = 300
-MIN_DRAWS = 100
-MAX_WORK = 4_000_000
-"""Maximum of rows times draws: with many rows there are fewer draws, but at least MIN_DRAWS."""
+SET_SHARE = 0.7
+"""Share of a client's misfit that one set must have, so that the set is named and not the client."""
 
-LARGE_SET = 250
-"""Mean rows per set above which means are drawn from a normal distribution and not row by row."""
+FITS = 0.01
+"""P-value above which the others are taken to fit without the clients that are named."""
 
-MAX_MISFITS = 10
-"""Maximum number of misfits that are reported."""
+NEGLIGIBLE, TOLERABLE = 0.1, 0.3
+"""Shares of the misfit that may be left without the clients and sets that are named, although the others do not fit:
+below the first no more are searched, and above the second none are named."""
+
+SMALLEST_DEVIATION = 0.5
+"""Least standard deviation within classes that a difference is stated in, as a share of that of all rows: a column that
+hardly varies within sets, e.g. a price, would differ by hundreds."""
+
+MAX_MISFITS = 3
+MAX_COLUMNS = 5
+"""Maximum number of misfits, and of columns, that are reported."""
 
 
 @dataclass(frozen=True)
@@ -43,42 +52,31 @@ class Misfit:
 
 
 @dataclass(frozen=True)
+class ColumnDifference:
+    """A column that differs beyond what the class priors explain, and where it differs most.
+
+    `difference` is that of its mean from what the others let expect, in standard deviations within classes; `set` is
+    None for all sets of the client.
+    """
+
+    column: str
+    client: str
+    set: str | None
+    difference: float
+    p_value: float
+
+
+@dataclass(frozen=True)
 class AssumptionTest:
-    """Outcome of the test: its p-value, or None and the reason why there is none."""
+    """Outcome of the test: its p-value, or None and the reason why there is none.
+
+    A rejection without misfits means that no few clients or sets explain it.
+    """
 
     p_value: float | None
     misfits: tuple[Misfit, ...] = ()
     reason: str | None = None
-
-
-def check_assumption(predictions: OutOfFoldPredictions, *, seed: int = 0) -> AssumptionTest:
-    """Test the assumption, and find the clients and sets that violate it, the worst first.
-
-    P-values account for the number of clients: if the assumption is true, one in twenty federations has a misfit.
-    """
-    table, priors = flatten(predictions)
-    sets, generator = _summarize_sets(table, priors), np.random.default_rng(seed)
-    active = np.flatnonzero(table.counts > 0)
-    single_client = len(np.unique(table.client[active])) == 1
-    group_of = np.arange(len(priors)) if single_client else table.client  # the sets of a single client are compared
-    names = [(client.name, name) for client in predictions.clients for name in client.set_names]
-    misfits, overall = list[Misfit](), None
-    while len(misfits) < MAX_MISFITS and (fit := _leave_one_out(sets, active, group_of[active])) is not None:
-        worst = fit.test(generator)
-        overall = worst.p_value if overall is None else overall
-        if worst.p_value >= SIGNIFICANCE:
-            break
-        if fit.groups == 2 and not single_client:
-            why = "the only two clients that are left contradict each other; either may be the wrong one"
-            misfits += [Misfit(names[place][0], None, worst.p_value, why) for place in fit.first_sets()]
-            break
-        client, set_name = names[worst.worst_set]
-        one_set = single_client or worst.one_set
-        misfits.append(Misfit(client, set_name if one_set else None, worst.p_value, ONE_SET if one_set else worst.why))
-        active = active[active != worst.worst_set] if one_set else active[group_of[active] != group_of[worst.worst_set]]
-    if overall is None:
-        return AssumptionTest(None, reason=TOO_FEW_SETS if single_client else TOO_SIMILAR)
-    return AssumptionTest(overall, tuple(misfits))
+    columns: tuple[ColumnDifference, ...] = ()
 
 
 ONE_SET = "the rows of this set are not the mixture of classes that its priors state"
@@ -86,201 +84,209 @@ ROWS_DIFFER = (
     "its rows look different from other clients' rows of the same classes: all its sets deviate in the same way"
 )
 MIXES_DIFFER = "its sets are not the mixtures that its priors state: they deviate in different ways"
-TOO_FEW_SETS = "one client with no more sets than classes leaves nothing to compare; give more sets or clients"
-TOO_SIMILAR = (
-    "without any one client, the sets of the others do not determine how each class looks; give sets that differ more"
+CONTRADICTION = "the only two clients that are left contradict each other; either may be the wrong one"
+TOO_FEW_SETS = (
+    "there are no more sets than the class priors can explain in any case; give more sets or clients, or sets that "
+    "differ more"
 )
+TOO_FEW_ROWS = "the sets have too few rows, or rows do not vary; give sets with more rows"
 
 
-@dataclass(frozen=True, eq=False)
-class _Sets:
-    """Priors, size and mean of g of every set, and the distribution of g under the assumption."""
+def check_assumption(predictions: OutOfFoldPredictions, *, seed: int = 0) -> AssumptionTest:
+    """Test the assumption, and find the clients and sets that violate it, the worst first, and the columns that differ.
 
-    priors: Matrix  # (S, K)
-    counts: Matrix  # (S,)
-    exact: NDArray[np.bool_]  # (S,)
-    means: Matrix  # (S, G), whitened: the scatter of rows within a class is 1 in all directions
-    statistics: Matrix  # (n, G): g of all rows
-    cumulative: Matrix  # (K n,): cumulative probabilities of the rows given class k, plus k, for `np.searchsorted`
-    centres: Matrix  # (K, G)
-    roots: Matrix  # (K, G, G): square roots of the scatter within each class
-    overlaps: list[tuple[Index, Matrix]]  # sets of a client that share rows, and the root of their correlation
-
-    def draw(self, generator: np.random.Generator) -> Matrix:
-        """Return random means (S, G) minus their expectation, which does not affect residuals."""
-        whole = np.round(self.counts[:, None] * self.priors).astype(np.int64)
-        chance = generator.multinomial(self.counts.astype(np.int64), self.priors)
-        counts = np.where(self.exact[:, None], whole, chance)  # (S, K)
-        size = np.maximum(self.counts, 1)[:, None]
-        large = self.counts.sum() > LARGE_SET * len(self.counts)
-        noise = self._draw_by_class(counts, generator) if large else self._draw_by_row(counts, generator)
-        noise = (noise + (counts - self.counts[:, None] * self.priors) @ self.centres) / np.sqrt(size)
-        for group_sets, root in self.overlaps:
-            noise[group_sets] = root @ noise[group_sets]
-        return noise / np.sqrt(size)
-
-    def _draw_by_row(self, counts: Index, generator: np.random.Generator) -> Matrix:
-        """Return sums (S, G) over rows of each class, drawn with their responsibilities as probabilities."""
-        classes = np.tile(np.arange(counts.shape[1]), len(counts)).repeat(counts.ravel())
-        found = np.searchsorted(self.cumulative, classes + generator.uniform(size=len(classes)))
-        drawn = (
-            self.statistics[np.minimum(found, len(self.cumulative) - 1) % len(self.statistics)] - self.centres[classes]
-        )
-        total, rows = np.zeros_like(self.means), counts.sum(axis=1)
-        filled = rows > 0
-        total[filled] = np.add.reduceat(drawn, (np.cumsum(rows) - rows)[filled])
-        return total
-
-    def _draw_by_class(self, counts: Index, generator: np.random.Generator) -> Matrix:
-        """Return the same sums, from a normal distribution for each class."""
-        noise = generator.standard_normal((*counts.shape, self.means.shape[1]))
-        total: Matrix = np.einsum("mk,kgh,mkh->mg", np.sqrt(counts), self.roots, noise, optimize=True)
-        return total
-
-
-def _summarize_sets(table: PredictionTable, priors: Matrix) -> _Sets:
-    shares = estimate_responsibilities(table, priors, estimate_temperature(table, priors).best)
-    statistics = np.hstack([np.exp(table.log_probabilities), table.features])  # (n, G)
-    statistics -= statistics.mean(axis=0)
-    weights = shares / np.maximum(shares.sum(axis=0), 1e-12)  # (n, K)
-    centres = weights.T @ statistics  # (K, G)
-    scatters = np.stack([(statistics * weights[:, [k]]).T @ statistics for k in range(table.classes)])  # (K, G, G)
-    scatters -= centres[:, :, None] * centres[:, None, :]
-    whiten = _whitening(np.einsum("k,kgh->gh", shares.mean(axis=0), scatters))
-    statistics = statistics @ whiten
-    cumulative = np.cumsum(weights, axis=0)
-    return _Sets(
-        priors=priors,
-        counts=table.counts,
-        exact=table.exact,
-        means=table.over_sets(statistics) / np.maximum(table.counts, 1)[:, None],
-        statistics=statistics,
-        cumulative=(cumulative / np.maximum(cumulative[-1], 1e-12) + np.arange(table.classes)).T.ravel(),
-        centres=centres @ whiten,
-        roots=_root(whiten.T @ scatters @ whiten),
-        overlaps=_find_overlaps(table),
-    )
-
-
-def _whitening(scatter: Matrix) -> Matrix:
-    """Return directions (G, G') with unit scatter, without those that have none, e.g. the sum of probabilities."""
-    scale = np.sqrt(np.maximum(np.diag(scatter), 1e-12))
-    values, vectors = np.linalg.eigh(scatter / np.outer(scale, scale))
-    real = values > 1e-3 * values[-1]
-    directions: Matrix = vectors[:, real] / np.sqrt(values[real]) / scale[:, None]
-    return directions
-
-
-def _root(covariances: Matrix) -> Matrix:
-    values, vectors = np.linalg.eigh(covariances)
-    root: Matrix = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
-    return root
-
-
-def _find_overlaps(table: PredictionTable) -> list[tuple[Index, Matrix]]:
-    """Return sets of a client that have rows in common, with the root of the correlation of their means."""
-    if len(np.unique(table.rows)) == len(table.rows):
-        return []
-    result = []
-    bounds = np.searchsorted(table.sets, np.arange(len(table.counts) + 1))
-    for client in np.unique(table.client):
-        group_sets = np.flatnonzero(table.client == client)
-        part = slice(bounds[group_sets[0]], bounds[group_sets[-1] + 1])
-        distinct, row = np.unique(table.rows[part], return_inverse=True)
-        contains = np.zeros((len(distinct), len(group_sets)), np.float32)
-        contains[row, table.sets[part] - group_sets[0]] = 1
-        common = (contains.T @ contains).astype(np.float64)
-        size = np.sqrt(np.maximum(np.diag(common), 1))
-        correlation = common / np.outer(size, size)
-        np.fill_diagonal(correlation, 1.0)
-        result.append((group_sets, _root(correlation)))
-    return result
+    If the assumption is true, one in twenty federations is rejected.
+    """
+    sets = summarize_sets(predictions, seed=seed)
+    if sets is None:
+        return AssumptionTest(None, reason=TOO_FEW_ROWS)
+    fit = LackOfFit.of(sets, seed)
+    if fit is None:
+        return AssumptionTest(None, reason=TOO_FEW_SETS)
+    if fit.p_value >= SIGNIFICANCE:
+        return AssumptionTest(fit.p_value)
+    names = _Names.of(predictions)
+    found = _find_misfits(fit)
+    misfits = tuple(Misfit(*names.of_set(sets.number[m.place], m.one_set), m.p_value, m.why) for m in found)
+    return AssumptionTest(fit.p_value, misfits, columns=_find_columns(fit, found, names))
 
 
 @dataclass(frozen=True)
-class _WorstGroup:
-    """The group that fits worst."""
+class _Names:
+    """Names of clients, sets and columns."""
 
+    sets: Sequence[tuple[str, str]]
+    columns: Sequence[str]
+
+    @classmethod
+    def of(cls, predictions: OutOfFoldPredictions) -> _Names:
+        sets = [(client.name, name) for client in predictions.clients for name in client.set_names]
+        return cls(sets, predictions.columns)
+
+    def of_set(self, number: int, one_set: bool) -> tuple[str, str | None]:
+        client, name = self.sets[number]
+        return client, name if one_set else None
+
+
+@dataclass(frozen=True)
+class _MisfitPlace:
+    """A misfit; `place` is that of the set, or of the first set of the client, among all sets."""
+
+    place: int
+    one_set: bool
     p_value: float
-    worst_set: int
-    one_set: bool  # whether the group would pass the test without that set
     why: str
 
-
-@dataclass(frozen=True, eq=False)
-class _LeaveOneOut:
-    """Groups of sets, each compared with mu as fitted to all other groups."""
-
-    sets: _Sets
-    active: Index  # (s,): the sets that are compared, ordered by group
-    group: Index  # (s,): the group of each set, from 0
-    starts: Index  # (C,): position of the first set of each group
-    inverses: Matrix  # (C, K, K): of the normal equations of all other groups
-    testable: NDArray[np.bool_]  # (s,): whether the other groups determine the expectation of the set
-
-    @property
-    def groups(self) -> int:
-        return len(self.starts)
-
-    def first_sets(self) -> list[int]:
-        return [int(place) for place in self.active[self.starts]]
-
-    def residuals(self, means: Matrix) -> Matrix:
-        """Return the deviations of the sets from their expectation (s, G)."""
-        found, priors = means[self.active], self.sets.priors[self.active]
-        weighted = self.sets.counts[self.active][:, None] * priors
-        sums = np.add.reduceat(weighted[:, :, None] * found[:, None, :], self.starts)  # (C, K, G)
-        mu = self.inverses @ (sums.sum(axis=0) - sums)
-        expected = np.einsum("mk,mkg->mg", priors, mu[self.group])
-        residuals: Matrix = found - expected
-        return residuals
-
-    def squares(self, residuals: Matrix) -> Matrix:
-        """Return the squared deviation of each set (s,), times its rows; 0 for a set that cannot be tested."""
-        squares: Matrix = self.testable * self.sets.counts[self.active] * np.square(residuals).sum(axis=1)
-        return squares
-
-    def test(self, generator: np.random.Generator) -> _WorstGroup:
-        """Compare the deviations with random draws under the assumption; return the group that fits worst."""
-        draws = int(np.clip(MAX_WORK // len(self.sets.statistics), MIN_DRAWS, DRAWS))
-        chance = np.stack([self.squares(self.residuals(self.sets.draw(generator))) for _ in range(draws)])  # (B, s)
-        residuals = self.residuals(self.sets.means)
-        squares = self.squares(residuals)
-        # Uncertain responsibilities make classes look wider than they are. If all sets together deviate by less than
-        # the draws, each group is compared with the other groups and not with the draws.
-        if squares.sum() < chance.sum(axis=1).mean():
-            squares = squares * (chance.sum(axis=1).mean() / squares.sum())
-            chance *= (chance.sum(axis=1).mean() / chance.sum(axis=1))[:, None]
-        by_group = np.add.reduceat(chance, self.starts, axis=1)  # (B, C)
-        middle, spread = by_group.mean(axis=0), by_group.std(axis=0) + 1e-12
-        largest = ((by_group - middle) / spread).max(axis=1)  # over groups: one level for all groups jointly
-
-        def p_value(total: float, group: int) -> float:
-            return float((1 + (largest >= (total - middle[group]) / spread[group]).sum()) / (1 + draws))
-
-        totals = np.add.reduceat(squares, self.starts)
-        worst = int(((totals - middle) / spread).argmax())
-        group_sets = np.flatnonzero(self.group == worst)
-        worst_set = group_sets[(squares[group_sets] / (chance.mean(axis=0)[group_sets] + 1e-12)).argmax()]
-        one_set = len(group_sets) > 1 and p_value(totals[worst] - squares[worst_set], worst) >= SIGNIFICANCE
-        weight = self.sets.counts[self.active][group_sets]
-        deviations = weight[:, None] * np.square(residuals[group_sets])
-        common = np.square(weight @ residuals[group_sets]).sum() / weight.sum() / max(deviations.sum(), 1e-12)
-        why = ROWS_DIFFER if common > COMMON_SHARE else MIXES_DIFFER
-        return _WorstGroup(p_value(totals[worst], worst), int(self.active[worst_set]), one_set, why)
+    def places(self, sets: SetMeans) -> Index:
+        """Return the places of all sets that are meant."""
+        return np.array([self.place]) if self.one_set else np.flatnonzero(sets.client == sets.client[self.place])
 
 
-def _leave_one_out(sets: _Sets, active: Index, group_of: Index) -> _LeaveOneOut | None:
-    """Fit mu without each group; None if no group can be left out, because the other sets would not determine mu."""
-    groups, starts, number = np.unique(group_of, return_index=True, return_inverse=True)
-    if len(groups) < 2:
+def _find_misfits(fit: LackOfFit) -> list[_MisfitPlace]:
+    """Return the fewest clients and sets without which the others fit, the worst first; none if these are not few."""
+    most = min(MAX_MISFITS, max(1, len(fit.starts if fit.by_client else fit.weights) // 4))
+    place = {int(number): m for m, number in enumerate(fit.sets.number)}
+    found: list[_MisfitPlace] = []
+    current: LackOfFit | None = fit
+    while current is not None and len(found) < (MAX_MISFITS if fit.by_client else most):
+        worst = _worst_set(current) or (_worst_client(current) if current.by_client else None)
+        if worst is None or worst.p_value >= SIGNIFICANCE:
+            break
+        if not worst.one_set and sum(not each.one_set for each in found) == most:
+            break
+        if worst.why == CONTRADICTION:
+            found += [
+                _MisfitPlace(place[int(current.sets.number[start])], False, worst.p_value, CONTRADICTION)
+                for start in current.starts
+            ]
+            return found
+        found.append(
+            _MisfitPlace(place[int(current.sets.number[worst.place])], worst.one_set, worst.p_value, worst.why)
+        )
+        current = LackOfFit.of(current.sets.without(worst.places(current.sets)), fit.seed)
+        if current is None or current.p_value >= FITS or _excess(current) < NEGLIGIBLE * _excess(fit):
+            return found
+    return found if current is not None and found and _excess(current) < TOLERABLE * _excess(fit) else []
+
+
+def _excess(fit: LackOfFit) -> float:
+    """Return the misfit of all sets beyond that of the draws."""
+    squares = fit.observed["all"][0, 0]
+    return max(0.0, float(squares - fit.drawn["all"].mean()))
+
+
+def _worst_client(fit: LackOfFit) -> _MisfitPlace:
+    """Return the client that fits worst, in all features or, if that is clearer, in one."""
+    scores, p_values = fit.scores["client"][0], fit.p_values("client")
+    by_feature = fit.p_values("offset").reshape(len(scores), -1).min(axis=1)
+    if by_feature.min() < p_values.min():
+        scores, p_values = fit.scores["offset"][0].reshape(len(scores), -1).max(axis=1), by_feature
+    worst = int(scores.argmax())
+    place, p_value = int(fit.starts[worst]), float(p_values[worst])
+    if len(fit.starts) == 2:
+        return _MisfitPlace(place, False, p_value, CONTRADICTION)
+    return _MisfitPlace(
+        place, False, p_value, ROWS_DIFFER if _common_share(fit, worst) > COMMON_SHARE else MIXES_DIFFER
+    )
+
+
+def _common_share(fit: LackOfFit, client: int) -> float:
+    """Return the share of a client's misfit, beyond noise, that its sets have in common."""
+    residuals = fit.residuals(fit.means) @ fit.whitening
+    common = fit.offset_weights[client] * np.square(fit.offsets(residuals)[client]).sum()
+    chance = fit.drawn["client"][:, client].mean()
+    sets = (fit.sets.client == fit.sets.client[fit.starts[client]]).sum()
+    total = fit.observed["client"][0, client] - chance
+    return float((common - chance / sets) / max(total, 1e-12))
+
+
+def _worst_set(fit: LackOfFit) -> _MisfitPlace | None:
+    """Return the worst set if it has most of the misfit of its client, and for a single client in any case."""
+    if "set" not in fit.scores:
         return None
-    priors = sets.priors[active]
-    normal = np.add.reduceat(sets.counts[active][:, None, None] * priors[:, :, None] * priors[:, None, :], starts)
-    others = normal.sum(axis=0) - normal  # (C, K, K)
-    values = np.linalg.eigvalsh(others)
-    testable = values[:, 0] > RANK_TOLERANCE * values[:, -1]
-    if not testable.any():
+    place = int(fit.scores["set"][0].argmax())
+    found = _MisfitPlace(place, True, float(fit.p_values("set")[place]), ONE_SET)
+    if not fit.by_client:
+        return found
+    client = int(np.searchsorted(fit.starts, place, side="right")) - 1
+    if client != int(fit.scores["client"][0].argmax()):
         return None
-    others[~testable] = np.eye(others.shape[1])
-    return _LeaveOneOut(sets, active, number, starts, np.linalg.inv(others), testable[number])
+    excess = {
+        name: fit.observed[name][0, at] - fit.drawn[name][:, at].mean()
+        for name, at in (("set", place), ("client", client))
+    }
+    return found if excess["set"] >= SET_SHARE * excess["client"] and found.p_value < SIGNIFICANCE else None
+
+
+def _find_columns(fit: LackOfFit, found: Sequence[_MisfitPlace], names: _Names) -> tuple[ColumnDifference, ...]:
+    """Return the columns that differ significantly, at the clients and sets that are named or else anywhere."""
+    if not names.columns:
+        return ()
+    differences: list[ColumnDifference] = []
+    for misfit in found:
+        others = [each.places(fit.sets) for each in found if each is not misfit and misfit.why != CONTRADICTION]
+        part = LackOfFit.of(fit.sets.without(np.concatenate(others)), fit.seed) if others else fit
+        if part is None or misfit.why == MIXES_DIFFER:
+            continue
+        place = int(np.searchsorted(part.sets.number, fit.sets.number[misfit.place]))
+        differences += _set_columns(part, place, names) if misfit.one_set else _client_columns(part, place, names)
+    if not found:
+        differences += _client_columns(fit, None, names) if fit.by_client else []
+        for feature in np.flatnonzero(fit.p_values("feature") < SIGNIFICANCE):
+            place = int(np.abs(_set_scores(fit)[:, feature]).argmax())
+            p_value = float(fit.p_values("feature")[feature])
+            differences.append(
+                _difference(fit, names, place, True, int(feature), _set_offsets(fit)[place, feature], p_value)
+            )
+    best: dict[str, ColumnDifference] = {}
+    for each in sorted(differences, key=lambda each: (each.set is not None, -abs(each.difference))):
+        best.setdefault(each.column, each)  # differences of whole clients come first
+    return tuple(sorted(best.values(), key=lambda each: -abs(each.difference))[:MAX_COLUMNS])
+
+
+def _client_columns(fit: LackOfFit, place: int | None, names: _Names) -> list[ColumnDifference]:
+    """Return the features in which one client differs, given by one of its sets, or all clients."""
+    shape = (len(fit.starts), fit.means.shape[1])
+    offsets = fit.offsets(fit.residuals(fit.means))
+    p_values = fit.p_values("offset").reshape(shape)
+    chosen = range(shape[0]) if place is None else [int(np.searchsorted(fit.starts, place, side="right")) - 1]
+    return [
+        _difference(fit, names, int(fit.starts[c]), False, j, offsets[c, j], float(p_values[c, j]))
+        for c in chosen
+        for j in range(shape[1])
+        if p_values[c, j] < SIGNIFICANCE
+    ]
+
+
+def _set_columns(fit: LackOfFit, place: int, names: _Names) -> list[ColumnDifference]:
+    """Return the features in which a set differs (Bonferroni correction)."""
+    scores, offsets = _set_scores(fit)[place], _set_offsets(fit)[place]
+    p_values = [min(1.0, len(scores) * math.erfc(abs(score) / math.sqrt(2))) for score in scores]
+    return [
+        _difference(fit, names, place, True, j, offsets[j], p_values[j])
+        for j in range(len(scores))
+        if p_values[j] < SIGNIFICANCE
+    ]
+
+
+def _set_offsets(fit: LackOfFit) -> Matrix:
+    """Return the deviation of each set from what the others let expect (S, J)."""
+    residuals = fit.residuals(fit.means)
+    offsets: Matrix = residuals / np.where(fit.freedom > 0, fit.freedom, np.inf)[:, None]
+    return offsets
+
+
+def _set_scores(fit: LackOfFit) -> Matrix:
+    """Return the same in standard errors."""
+    variances = fit.noise.variances / fit.sets.counts[:, None]
+    scores: Matrix = _set_offsets(fit) * np.sqrt(fit.freedom[:, None] / np.maximum(variances, 1e-12))
+    return scores
+
+
+def _difference(
+    fit: LackOfFit, names: _Names, place: int, one_set: bool, feature: int, difference: float, p_value: float
+) -> ColumnDifference:
+    client, set_name = names.of_set(fit.sets.number[place], one_set)
+    deviation = fit.noise.deviations[feature]  # where all rows have 1
+    difference *= deviation / max(deviation, SMALLEST_DEVIATION)
+    return ColumnDifference(names.columns[fit.sets.features[feature]], client, set_name, float(difference), p_value)

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedul._utils.randomness import numpy_generator
-from fedul.core import Federation, Index, Matrix, Rows, Scaling, TaskSpec, UnlabeledSets, gather_rows
+from fedul.core import Federation, Index, Matrix, Rows, TaskSpec, UnlabeledSets, gather_rows
 from fedul.errors import InputError
 from fedul.evaluation.out_of_fold import ClientPredictions, OutOfFoldPredictions, Standardization
+from fedul.evaluation.row_features import RowFeatures
 from fedul.training.left_out import FEWEST_AT_CLIENT
 
 Mask = NDArray[np.bool_]
@@ -36,14 +37,11 @@ class Predictor(Protocol):
 
 
 MAX_FOLDS = 1000
-FEATURES = 8
-"""Principal components that describe a row to the assumption test."""
-
 ROWS_OF_SET = 64
 """Rows of a set that show how much the models of the folds differ."""
 
 BLOCK = 1024
-"""Rows that are read at a time, and rows from which the components are computed."""
+"""Rows that are read at a time, and rows from which features are chosen."""
 
 
 def cross_fit(
@@ -77,14 +75,12 @@ def cross_fit(
             part.predict(classifier, out, standardize)
             # Two models differ by whether they were trained on a set; more show how models differ that were.
             means.append(part.sample_means(classifier, standardize, out if folds > 2 else np.zeros_like(out)))
-    axes = _principal_axes(parts, federation.scaling, numpy_generator(seed, "features"))
+    features = _row_features(parts, federation.spec, numpy_generator(seed, "features"))
     return OutOfFoldPredictions(
-        [
-            part.result(federation.scaling, axes, _variance(np.stack(means)))
-            for part, means in zip(parts, set_means, strict=True)
-        ],
+        [part.result(features, _variance(np.stack(means))) for part, means in zip(parts, set_means, strict=True)],
         federation.classes,
         federation.test_prior,
+        columns=features.columns,
     )
 
 
@@ -94,8 +90,8 @@ def held_out_predictions(client: UnlabeledSets, spec: TaskSpec, classifier: Pred
     part = _Part.of(client, client.held_out, numbers)
     standardize = Standardization.of(_predict_sample([part], classifier, numpy_generator(0, "reference")))
     part.predict(classifier, np.ones(len(numbers), dtype=bool), standardize)
-    axes = _principal_axes([part], spec.scaling, numpy_generator(0, "features"))
-    return OutOfFoldPredictions([part.result(spec.scaling, axes)], spec.classes, spec.test_prior)
+    features = _row_features([part], spec, numpy_generator(0, "features"))
+    return OutOfFoldPredictions([part.result(features)], spec.classes, spec.test_prior, columns=features.columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,12 +155,9 @@ class _Part:
             means[np.unique(sets[left_out])] = np.nan
         return means
 
-    def result(
-        self, scaling: Scaling, axes: tuple[Matrix, Matrix], model_variance: Matrix | None = None
-    ) -> ClientPredictions:
-        (mean, directions), client, sets = axes, self.client, self.rows.sets.numpy()
+    def result(self, features: RowFeatures, model_variance: Matrix | None = None) -> ClientPredictions:
+        client, sets = self.client, self.rows.sets.numpy()
         batches = gather_rows([(client.inputs, self.rows.index)], BLOCK)
-        features = np.concatenate([(_flat(scaling, batch) - mean) @ directions for batch in batches])
         return ClientPredictions(
             client.name,
             client.set_names,
@@ -172,11 +165,25 @@ class _Part:
             sets,
             self.ids,
             self.probabilities,
-            features,
+            np.concatenate([features(batch) for batch in batches]),
             client.prior_scope.exact and self.rows is not client.held_out,
-            self.scores,
-            model_variance,
+            scores=self.scores,
+            model_variance=model_variance,
+            sampling=self._sampling(),
+            rounding=client.prior_scope.rounding,
         )
+
+    def _sampling(self) -> float:
+        """Return the variance of the class shares of the rows around the priors, in multinomial units.
+
+        Shares in n rows and in n' rows that contain them, or are contained in them, differ by |1 - n / n'|; shares in
+        disjoint rows by 1 + n / n'.
+        """
+        if self.client.prior_scope.of == "population":
+            return 1.0
+        counted = len(self.client.prior_rows)
+        disjoint = self.client.prior_scope.of == "train" and self.rows is self.client.held_out
+        return 1 + len(self.rows) / counted if disjoint else abs(1 - len(self.rows) / counted)
 
 
 NO_ROWS = Rows(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
@@ -252,17 +259,6 @@ def _predict_sample(parts: Sequence[_Part], classifier: Predictor, generator: np
     return np.concatenate([classifier.predict_proba(batch) for batch in batches])
 
 
-def _principal_axes(parts: Sequence[_Part], scaling: Scaling, generator: np.random.Generator) -> tuple[Matrix, Matrix]:
-    """Return the mean row (D,) and the principal axes (D, d), scaled to unit variance."""
-    rows = np.concatenate([_flat(scaling, batch) for batch in gather_rows(_sample(parts, generator), BLOCK)])
-    mean = rows.mean(axis=0)
-    # By the Gram matrix of rows: a row may have many more values than there are rows here.
-    values, vectors = np.linalg.eigh((rows - mean) @ (rows - mean).T)
-    values, vectors = values[::-1][:FEATURES], vectors[:, ::-1][:, :FEATURES]
-    real = values > 1e-9 * values[0]
-    return mean, (rows - mean).T @ vectors[:, real] / values[real] * np.sqrt(len(rows))
-
-
-def _flat(scaling: Scaling, rows: Tensor) -> Matrix:
-    flat: Matrix = scaling(rows).double().flatten(1).numpy()
-    return flat
+def _row_features(parts: Sequence[_Part], spec: TaskSpec, generator: np.random.Generator) -> RowFeatures:
+    """Return the features that describe rows, chosen on a sample of them."""
+    return RowFeatures.fit(_sample(parts, generator), spec.scaling, spec.schema)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from fedul._utils.display import make_table
 from fedul.evaluation.document import Baseline, ClassEstimate, Evaluation
-from fedul.evaluation.sentences import CANNOT_SEE, assumption_verdict, headline, is_contradicted
+from fedul.evaluation.sentences import CANNOT_SEE, assumption_advice, assumption_verdict, headline, is_contradicted
 
 MAX_MISFITS = 10
 NAME_WIDTH = 24
@@ -43,6 +43,7 @@ def evaluation_view(evaluation: Evaluation) -> Group:
     for misfit in evaluation.assumption.misfits[:MAX_MISFITS]:
         where = f"client '{misfit.client}'" + (f", set '{misfit.set}'" if misfit.set else "")
         parts.append(f" • {escape(where)}: {escape(misfit.why)}")
+    parts += [f" • {escape(sentence)}" for sentence in assumption_advice(evaluation.assumption)]
     if evaluation.prior_sensitivity is not None:
         moves = evaluation.prior_sensitivity
         worst = f"; set '{moves.sets[0].set}' of client '{moves.sets[0].client}' matters most" if moves.sets else ""

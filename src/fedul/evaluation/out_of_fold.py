@@ -63,6 +63,8 @@ class ClientPredictions:
     """(n, K): log-odds of the classes, standardized in the same way for all models; None if there is one model."""
     model_variance: Matrix | None = None
     """(M, K): variance of the mean score of a set over models that were trained on it; None if there is one model."""
+    sampling: float | None = None  # variance of class shares of the rows around the priors, in multinomial units
+    rounding: float = 0.0  # largest rounding error of a share
 
     def __post_init__(self) -> None:
         count, (sets, classes) = len(self.sets), self.priors.shape
@@ -77,6 +79,11 @@ class ClientPredictions:
         if count and not (self.probabilities.min() >= 0 and np.abs(self.probabilities.sum(1) - 1).max() < 1e-2):
             raise InputError(f"client '{self.name}': probabilities must be in 0..1 and sum to one in every row.")
 
+    @property
+    def share_variance(self) -> float:
+        """Variance of the class shares of the rows around the priors; by default 0 for exact priors, else 1."""
+        return (0.0 if self.exact else 1.0) if self.sampling is None else self.sampling
+
 
 @dataclass(frozen=True, eq=False)
 class OutOfFoldPredictions:
@@ -87,6 +94,9 @@ class OutOfFoldPredictions:
     test_prior: Matrix  # (K,)
     draw_priors: Callable[[np.random.Generator], list[Matrix]] | None = None
     """For uncertain priors: draws plausible class priors of all clients, others at every call."""
+
+    columns: Sequence[str] = ()
+    """Column of a table that each feature belongs to; empty where rows are not those of a table."""
 
     def __post_init__(self) -> None:
         prior = prior_tools.validate_test_prior(self.test_prior, tuple(self.classes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedul._utils.display import counted
 from fedul.core import SIGNIFICANCE
-from fedul.evaluation.assumption import AssumptionTest
+from fedul.evaluation.assumption import MIXES_DIFFER, ONE_SET, AssumptionTest, ColumnDifference
 from fedul.evaluation.check_result import CheckResult
 from fedul.evaluation.document import TOP_CLASS, Baseline, Evaluation
 from fedul.evaluation.refusal import NOT_DETERMINED
@@ -20,6 +20,12 @@ CANNOT_SEE = (
 LABELS_USED = (
     "Labels used are the rows whose class training was given (--label-column); classes that only measure the accuracy "
     "(--truth-column) are not counted."
+)
+DIFFER_IN_GENERAL = "Clients or sets differ in general: no few of them explain it."
+CHECK_PRIORS = "Check the class priors of the clients and sets that are named."
+REMEDIES = (
+    "Remedies: --site-adjustment auto if clients measure on different scales, another split into sets, or the sets of "
+    "all clients pooled at one."
 )
 NOT_IDENTIFIABLE = "The class priors cannot tell the classes apart, so the classifier is one of many that fit them."
 
@@ -113,6 +119,43 @@ def labels_text(labels: int) -> str:
     ('no label', '1 label', '1,200 labels')
     """
     return counted(labels, "label") if labels else "no label"
+
+
+def column_advice(difference: ColumnDifference) -> str:
+    """Return what to do about a column that differs, in one sentence.
+
+    Examples
+    --------
+    >>> column_advice(ColumnDifference("age", "north", None, 0.83, 0.001)).partition("beyond")[0]
+    'Drop or transform `age`: it differs between clients '
+    """
+    size = abs(difference.difference)
+    amount = f"{size:.1f}" if size >= 0.095 else f"{size:.2g}"
+    kind, where = "clients", f"at '{difference.client}'"
+    if difference.set is not None:
+        kind, where = "sets", f"in set '{difference.set}' of client '{difference.client}'"
+    return (
+        f"Drop or transform `{difference.column}`: it differs between {kind} beyond what the class mix explains "
+        f"(by {amount} standard deviations {where})."
+    )
+
+
+def assumption_advice(test: AssumptionTest) -> list[str]:
+    """Return what to do if the data contradict the assumption; nothing if they do not.
+
+    Examples
+    --------
+    >>> assumption_advice(AssumptionTest(0.57))
+    []
+    """
+    if not is_contradicted(test):
+        return []
+    advice = [column_advice(each) for each in test.columns]
+    if not test.misfits:
+        advice.insert(0, DIFFER_IN_GENERAL)
+    if any(misfit.why in (MIXES_DIFFER, ONE_SET) for misfit in test.misfits):
+        advice.append(CHECK_PRIORS)
+    return [*advice, REMEDIES]
 
 
 def cautions(evaluation: Evaluation | None, check: CheckResult | None) -> list[str]:

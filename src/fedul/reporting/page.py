@@ -20,6 +20,7 @@ from fedul.evaluation.sentences import (
     ASSUMPTION,
     CANNOT_SEE,
     LABELS_USED,
+    assumption_advice,
     assumption_verdict,
     cautions,
     headline,
@@ -100,6 +101,7 @@ def render_page(data: ReportData) -> str:
         assumption=ASSUMPTION,
         verdict=assumption_verdict(evaluation.assumption) if evaluation else "",
         set_effects=_set_effects(evaluation),
+        advice=assumption_advice(evaluation.assumption) if evaluation else [],
         settings=_settings(data),
         choice=data.result.choice if data.result else None,
     )

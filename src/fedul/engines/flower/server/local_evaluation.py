@@ -59,6 +59,6 @@ def _combine_tests(evaluations: Mapping[str, LocalEvaluation]) -> AssumptionTest
     tested = {site: each.p_value for site, each in evaluations.items() if each.p_value is not None}
     if not tested:
         return AssumptionTest(None, reason="no site could test it.")
-    why = "its sets do not look like mixtures of the classes as the classifier knows them"
+    why = "its sets do not look like mixtures of the same classes"
     misfits = tuple(Misfit(site, None, p, why) for site, p in tested.items() if p * len(tested) < SIGNIFICANCE)
     return AssumptionTest(min(1.0, min(tested.values()) * len(tested)), misfits)
