@@ -95,7 +95,8 @@ class RunFolder:
             raise InputError(f"{self.path}: holds a different run ({difference}); choose another --out.")
         if not resume:
             raise InputError(
-                f"{self.path}: already holds this run; add --resume to continue it, or choose another --out."
+                f"{self.path}: already holds a run with these settings; add --resume to continue it, or choose another "
+                "--out."
             )
 
     def _prepare(self, record: RunRecord) -> TrainingState | None:
