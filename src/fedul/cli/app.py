@@ -14,7 +14,7 @@ import traceback
 import typer
 
 from fedul import __version__
-from fedul.cli import compare, datasets, demo, federation, listing, reproduce, run_commands, train
+from fedul.cli import compare, datasets, demo, federation, listing, predict, reproduce, run_commands, train
 from fedul.cli.options import examples, join_lines
 from fedul.errors import FedulError
 
@@ -49,8 +49,9 @@ for command, *lines in (
     ),
     (run_commands.evaluate, "evaluate RUN", "evaluate RUN --truth-column diagnosis --json"),
     (
-        run_commands.predict,
-        "predict RUN new.csv --out predictions.csv",
+        predict.predict,
+        "predict RUN new.csv --out predictions.csv --keep patient",
+        "predict RUN - --coverage 0.9 < new.csv",
         "predict RUN new.csv --prior flu=0.02,cold=0.98",
         "predict RUN new.csv --estimate-prior",
     ),

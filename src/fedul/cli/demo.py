@@ -15,6 +15,9 @@ from fedul._utils.files import require_unused
 from fedul.cli import show
 from fedul.cli.options import Json, default_folder
 
+COLUMNS = ("--client-column", "hospital", "--set-column", "month")
+"""Options for the tables of the example."""
+
 if TYPE_CHECKING:
     from fedul.experiments.comparison_result import VariantResult
 
@@ -62,8 +65,7 @@ def example(
         json,
         {"files": files},
         *map(escape, files),
-        f"next: fedul check --data {escape(folder)}/patients.csv --priors {escape(folder)}/prevalence.csv "
-        "--client-column hospital --set-column month",
+        f"next: {show.command('check', '--data', files[0], '--priors', files[1], *COLUMNS)}",
     )
 
 

@@ -82,14 +82,17 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
         summary = f"test error [bold]{run.test_error:.2%}[/] ({selected}; labels used: {run.labels_used:,})"
     choice = run.result.choice
     chosen = [f"settings [bold]{choice.chosen}[/]: {choice.reason}"] if choice is not None and choice.sets else []
-    place = escape(str(folder))
-    next_step = f"run folder [bold]{place}[/]; classify new rows with: fedul predict {place} FILE"
+    after = (
+        "report" if run.labels_used and run.test_error is not None else "evaluate"
+    )  # with labels, its error is known
+    next_step = f"run folder [bold]{escape(str(folder))}[/]; next: {show.command(after, str(folder))}"
     show.print_result(command.json, run.to_dict(), summary, *chosen, next_step)
 
 
 def _stored_options(out: str) -> dict[str, Any]:
     """Return the options of the run in a folder; empty if there is no run yet."""
     from fedul.training import RunFolder
+    from fedul.training.run_data import current_options
 
     stored = RunFolder(out).stored_config()
-    return {} if stored is None else {**stored.data, **to_dict(stored.training)}
+    return {} if stored is None else {**current_options(stored, Path(out)), **to_dict(stored.training)}
