@@ -394,7 +394,10 @@ def test_a_wrong_prior_is_refused(fedul: Fedul, tmp_path: Path, prior: str, comp
 
 def test_a_similar_command_is_suggested_once(fedul: Fedul) -> None:
     outcome = fedul("trian")
-    assert (outcome.code, outcome.err) == (2, "fedul: No such command 'trian': did you mean 'train'? 'fedul --help' lists all.\n")
+    assert (outcome.code, outcome.err) == (
+        2,
+        "fedul: No such command 'trian': did you mean 'train'? 'fedul --help' lists all.\n",
+    )
 
 
 def test_a_path_back_to_a_folder_in_use_is_refused(fedul: Fedul, tmp_path: Path) -> None:

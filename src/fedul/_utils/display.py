@@ -44,7 +44,7 @@ def make_table(
     name_width: int | None = None,
     wrap_numbers: bool = False,
 ) -> Table:
-    """Return an empty table with columns of names on the left and of numbers on the right.
+    """Return an empty table with columns of names on the left and of numbers on the right, which are never cut.
 
     Parameters
     ----------
@@ -58,13 +58,14 @@ def make_table(
         Whether columns of numbers may have several lines, if the terminal is too narrow.
     """
     from rich import box
-    from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    from fedul._utils.fitted_table import FittedTable
+
+    table = FittedTable(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for name in names:
         table.add_column(name, max_width=name_width, overflow="ellipsis", no_wrap=True)
     for name in numbers:
-        table.add_column(name, justify="right", no_wrap=not wrap_numbers)
+        table.add_column(name, justify="right", overflow="fold" if wrap_numbers else "ellipsis")
     return table
 
 

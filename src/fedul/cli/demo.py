@@ -72,7 +72,7 @@ def example(
 def _view(results: Sequence[VariantResult]) -> Group:
     title = "Handwritten digits: 5 clients, 10 sets each; test digits by other writers"
     table = make_table(["method"], ["labels used", "test error"], title)
-    table.add_column("", no_wrap=True)
+    table.add_column("", no_wrap=True, overflow="crop")
     errors = {result.variant.title: result.mean for result in results}
     last_unlabeled = max((i for i, result in enumerate(results) if not result.labels_used), default=-1)
     for i, result in enumerate(results):
