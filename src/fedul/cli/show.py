@@ -56,7 +56,9 @@ def write_stdout(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as problem:
-        raise EnvironmentFailure(f"could not write the output: {problem.strerror}.") from None
+        raise EnvironmentFailure(
+            f"could not write the output: {problem.strerror}; free some space, or write to another place."
+        ) from None
 
 
 def print_result(as_json: bool, document: Mapping[str, Any], *texts: RenderableType) -> None:

@@ -19,6 +19,7 @@ from fedul.classifier import Classifier
 from fedul.config import TrainConfig
 from fedul.core import Federation, Study, check_identifiability
 from fedul.engines.client_store import ClientStore, MemoryStore
+from fedul.engines.held_out import Reference
 from fedul.engines.simulation.engine import SimulationEngine, move_to_device
 from fedul.errors import InputError
 from fedul.methods.base import Method
@@ -26,7 +27,7 @@ from fedul.models import Model
 from fedul.models.weights import load_weights, precision_of, weights_of
 from fedul.training.callbacks import Callback, CallbackList, RunInfo
 from fedul.training.choice import Choice, resolve_recipe
-from fedul.training.divergence import Start, check_diverged
+from fedul.training.divergence import check_diverged, first_weights
 from fedul.training.recipe import Recipe
 from fedul.training.resolve import resolve_run
 from fedul.training.result import DataCounts, Run, RunResult
@@ -129,7 +130,7 @@ def run_training(
         if folder is not None and choice is not None:
             folder.save_choice(choice)
         counts, labels_used = DataCounts.of(federation), context.method.labels_used(federation)
-        start = Start.of(context) if refuse_diverged else None
+        start = first_weights(context) if refuse_diverged else None
         run = complete_run(context, config, state, folder, callback, info, counts, labels_used, study, choice, start)
         return replace(run, recipe=recipe, record=record)
 
@@ -145,7 +146,7 @@ def complete_run(
     labels_used: int,
     study: Study | None = None,
     choice: Choice | None = None,
-    start: Start | None = None,
+    start: Reference | None = None,
 ) -> Run:
     """Run the rounds that are missing, and deliver the classifier of the selected round.
 
@@ -163,7 +164,7 @@ def complete_run(
     try:
         callback.on_run_start(info)
         last = run_rounds(context, config, state, folder, callback, info)
-        check_diverged(start, last, config, callback)
+        check_diverged(start, last, context, config, callback)
         for message in context.method.final_warnings(last.history):
             callback.on_warning(message)
         run = _deliver(context, last, folder, counts, labels_used, study, choice)

@@ -41,4 +41,6 @@ def _store(stream: BinaryIO, folder: Path) -> Path:
         ending = next((each for magic, each in ENDINGS.items() if start.startswith(magic)), ".csv")
         return file.rename(file.with_suffix(ending))
     except OSError as problem:
-        raise EnvironmentFailure(f"{NAME}: could not be stored in {folder} ({problem.strerror}).") from None
+        raise EnvironmentFailure(
+            f"{NAME}: could not be stored in {folder} ({problem.strerror}); free some space, or set TMPDIR."
+        ) from None

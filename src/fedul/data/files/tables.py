@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from fedul._utils.display import counted
 from fedul.data.files.schema.column_stats import as_words
 from fedul.errors import InputError, did_you_mean, first_line
 
@@ -121,9 +122,8 @@ class Table(ABC):
         if wrong := WRONG_CELLS.search(problem):
             row, expected, found, text = wrong.groups()
             line = f", line {row}" if row else ""
-            return InputError(
-                f"{self.source}{line}: {found} cells for {expected} columns; correct the line ('{text[:40]}')."
-            )
+            cells = f"{counted(int(found), 'cell')} for {counted(int(expected), 'column')}"
+            return InputError(f"{self.source}{line}: {cells}; correct the line ('{text[:40]}').")
         if "UTF8" in problem or "UTF-8" in problem:
             return InputError(f"{self.source}: is not UTF-8 text; save it as CSV in UTF-8.")
         reason = problem.splitlines()[0][:150].rstrip(".:")
@@ -179,9 +179,8 @@ class CsvTable(Table):
                     if not any(cell.strip() for cell in cells):
                         continue
                     if len(cells) != len(self.columns):
-                        raise InputError(
-                            f"{where}: {len(cells)} cells for {len(self.columns)} columns; correct the line."
-                        )
+                        counts = f"{counted(len(cells), 'cell')} for {counted(len(self.columns), 'column')}"
+                        raise InputError(f"{where}: {counts}; correct the line.")
                     if self.separator == ";":
                         cells = [cell.replace(",", ".") if DECIMAL_COMMA.match(cell) else cell for cell in cells]
                     yield where, dict(zip(self.columns, cells, strict=True))
@@ -251,7 +250,7 @@ def open_table(path: Path, *, index: str = "") -> Table:
         with path.open("rb") as file:
             start = file.read(HEADER_BYTES)
     except OSError as problem:
-        raise InputError(f"{path}: cannot be read ({problem.strerror}).") from None
+        raise InputError(f"{path}: cannot be read ({problem.strerror}); give a file that you may read.") from None
     if not start:
         raise InputError(f"{path}: is empty; give a table with a header and rows.")
     if path.suffix.lower() in (".parquet", ".pq"):
