@@ -147,7 +147,12 @@ def test_a_file_that_is_not_a_report_is_not_replaced(fedul: Fedul, project: Path
 
 def test_next_steps_follow_the_guide_and_are_quoted_for_the_shell(warm: Warm, project: Path) -> None:
     (project / "RUN").rename(project / "my run")
+    columns = "--client-column hospital --set-column month --ignore-columns truth"
     for line, hint in (
+        (
+            f"check --data patients.csv --priors ./prevalence.csv {columns}",
+            f"next: fedul train --data patients.csv --priors ./prevalence.csv {columns} --out RUN",
+        ),
         ("train --out 'my run' --resume --rounds 10", "next: fedul evaluate 'my run'"),
         ("evaluate 'my run' --folds 2", "for a page: fedul report 'my run'"),
         ("report 'my run'", "classify new rows: fedul predict 'my run' FILE --out predictions.csv"),

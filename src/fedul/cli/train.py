@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,10 @@ def check(
     result = check(load_study(data))
     for message in () if json else result.warnings:
         show.print_note(message)
-    show.print_result(json, result.to_dict(), result)
+    train_command = show.command("train", *sys.argv[2:], "--out", "RUN")
+    show.print_result(
+        json, result.to_dict(), result, *([f"next: {train_command}"] if result.verdict != "not enough" else [])
+    )
 
 
 @with_options(*CONFIGS)

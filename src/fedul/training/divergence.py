@@ -27,7 +27,7 @@ EXPLODED = 100.0
 """Weights that are this many times larger than the first ones have exploded."""
 STANDARD_ERRORS = 3.0
 SHARE = 0.02
-"""A classifier is worse than before training if its loss is higher by both, the share of the loss before; less may be chance."""
+"""A loss is worse if it is higher by these standard errors and this share of the loss before; less may be chance."""
 
 
 def first_weights(context: RunContext) -> Reference | None:
