@@ -13,6 +13,7 @@ from rich.markup import escape
 from fedul._utils.display import make_table
 from fedul._utils.files import require_unused
 from fedul.cli import show
+from fedul.cli.documents import FilesDocument
 from fedul.cli.options import Json, default_folder
 
 COLUMNS = ("--client-column", "hospital", "--set-column", "month")
@@ -63,7 +64,7 @@ def example(
     files = [str(path) for path in write_example(Path(folder))]
     show.print_result(
         json,
-        {"files": files},
+        FilesDocument(files).to_dict(),
         *map(escape, files),
         f"next: {show.command('check', '--data', files[0], '--priors', files[1], *COLUMNS)}",
     )

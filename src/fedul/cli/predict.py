@@ -14,6 +14,7 @@ from rich.markup import escape
 from fedul._utils.display import counted
 from fedul._utils.settings import parse_names
 from fedul.cli import show
+from fedul.cli.documents import PredictDocument
 from fedul.cli.options import Json, ModelFactory, RunPath, Site
 from fedul.errors import InputError
 
@@ -94,31 +95,35 @@ def predict(
         predictions = Predictions(
             classifier, source, estimate_prior=estimate_prior, keep=parse_names(keep or ""), coverage=coverage
         )
-        document: dict[str, Any] = {"run": run, "classes": list(classifier.classes), "out": out}
-        if coverage is not None:
-            document["coverage"] = coverage
-        if estimate_prior:
-            document["prior"] = predictions.estimated_prior
+        written: dict[str, Any] = {"rows": 0}
         if out is not None:
-            document["rows"] = predictions.write(Path(out))
+            written["rows"] = predictions.write(Path(out))
         elif json:
-            document |= predictions.to_dict()
+            written = predictions.to_dict()
+            written["class_"] = written.pop("class")
         else:
             for text in predictions.csv_blocks():
                 show.write_stdout(text)
-    document["ignored_columns"] = predictions.ignored
     _print_notes(predictions)
     if json:
-        show.print_json(document)
+        document = PredictDocument(
+            run=run,
+            out=out,
+            classes=classifier.classes,
+            ignored_columns=predictions.ignored,
+            coverage=coverage,
+            prior=predictions.estimated_prior or None,
+            **written,
+        )
+        show.print_json(document.to_dict())
         return
     if estimate_prior:
-        shares = [
-            f"{name} {s['share']:.3f} ({s['low']:.3f} to {s['high']:.3f})" for name, s in document["prior"].items()
-        ]
+        estimated = predictions.estimated_prior.items()
+        shares = [f"{name} {s['share']:.3f} ({s['low']:.3f} to {s['high']:.3f})" for name, s in estimated]
         show.err.print(f"estimated class mix: {escape(', '.join(shares))}", soft_wrap=True)
         show.err.print("(intervals for the sampling of rows only, not for errors of the classifier)", soft_wrap=True)
     if out is not None:
-        count_text = counted(document["rows"], "row")
+        count_text = counted(written["rows"], "row")
         show.out.print(f"{count_text} classified; written to [bold]{escape(out)}[/]", soft_wrap=True)
 
 

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from fedul.cli import show
+from fedul.cli.documents import ExportDocument, ReportDocument
 from fedul.cli.options import Json, ModelFactory, MovedData, MovedPriors, RunPath, Site
 
 
@@ -78,11 +79,10 @@ def export(
     files = [str(file) for file in result.files]
     for message in result.warnings:
         show.print_note(message)
-    known = (
-        {"largest_difference": result.largest_difference} if result.card is None else {"card": result.card.to_dict()}
-    )
+    card = None if result.card is None else result.card.to_dict()
+    document = ExportDocument(run, format, files, result.largest_difference if card is None else None, card)
     written = " and ".join(f"[bold]{escape(file)}[/]" for file in files)
-    show.print_result(json, {"run": run, "format": format, "files": files, **known}, f"written to {written}")
+    show.print_result(json, document.to_dict(), f"written to {written}")
 
 
 def report(
@@ -105,7 +105,7 @@ def report(
     with show.TrainingProgress() as progress:
         collected = collect(run, data=data, priors=priors, callbacks=[progress])
     file = write_page(collected, Path(run) / REPORT if out is None else Path(out), force=force)
-    document = {"run": run, "out": str(file), "missing": collected.missing}
+    document = ReportDocument(run, str(file), collected.missing).to_dict()
     before = "" if collected.evaluation else f"; it has no evaluation, for one: {show.command('evaluate', run)}"
     next_step = f"classify new rows: {show.command('predict', run, 'FILE', '--out', 'predictions.csv')}"
     show.print_result(json, document, f"report written to [bold]{escape(str(file))}[/]{before}", next_step)
