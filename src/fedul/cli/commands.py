@@ -37,7 +37,12 @@ for command, *lines in (
         "compare --algorithms fedavg,scaffold --methods fedul --out COMPARISON",
         "compare --data patients.csv --priors prevalence.csv --set-column month --truth-column diagnosis",
     ),
-    (run_commands.evaluate, "evaluate RUN", "evaluate RUN --truth-column diagnosis --json"),
+    (
+        run_commands.evaluate,
+        "evaluate RUN",
+        "evaluate RUN --truth-column diagnosis --json",
+        "evaluate RUN --data new/patients.csv --priors new/prevalence.csv",
+    ),
     (
         predict.predict,
         "predict RUN new.csv --out predictions.csv --keep patient",
