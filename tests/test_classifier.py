@@ -59,6 +59,17 @@ def test_predictions_are_names_of_the_most_probable_classes() -> None:
     assert_array_equal(found, np.array(CLASSES)[classifier().predict_proba(PIXELS).argmax(axis=1)])
 
 
+def test_prediction_sets_start_with_the_predicted_class_and_follow_the_prior() -> None:
+    sets = classifier().predict_set(PIXELS, coverage=0.9)
+    assert [names[0] for names in sets] == classifier().predict(PIXELS).tolist()
+    for names, row in zip(sets, classifier().predict_proba(PIXELS), strict=True):
+        assert sum(row[CLASSES.index(name)] for name in names) >= 0.9
+    certain = classifier().with_prior([1, 0, 0])
+    assert set(certain.predict_set(PIXELS, coverage=1.0)) == {(CLASSES[0],)}
+    with pytest.raises(InputError, match="coverage: must be above 0"):
+        classifier().predict_set(PIXELS, coverage=0)
+
+
 @pytest.mark.parametrize("shape", [(7, 16), (7, 4, 4), (7, 1, 4, 4)])
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, lambda a: a.tolist(), lambda a: a.astype(np.float64)])
 def test_flat_pixels_lists_and_tensors_serve_as_well(shape: tuple[int, ...], kind: Any) -> None:

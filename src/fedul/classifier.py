@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fedul import models
-from fedul._utils.files import as_path, read_json, read_tensors, write_json, write_tensors
+from fedul._utils.files import as_path
 from fedul.core import (
     PREDICT_BATCH,
     Matrix,
@@ -33,6 +33,8 @@ from fedul.core import (
     tensor_view,
     validate_class_mix,
 )
+from fedul.core.prediction_sets import check_coverage, named_sets
+from fedul.data.files.classifier_file import read_classifier, write_classifier
 from fedul.data.files.memory_table import is_dataframe
 from fedul.data.files.new_rows import RowReader, unknown_sites_message
 from fedul.data.files.schema import schema_from_dict
@@ -41,8 +43,6 @@ from fedul.data.files.site_adjustment_file import read_adjustments, write_adjust
 from fedul.errors import InputError
 from fedul.models.weights import load_weights, weights_of
 
-FORMAT = "fedul-classifier"
-VERSION = 2
 SHOWN_CLASSES = 12
 """Number of classes that the short representation names."""
 
@@ -197,6 +197,17 @@ class Classifier:
         names: NDArray[Any] = np.asarray(self.classes)[probabilities.argmax(axis=1)]
         return names
 
+    def predict_set(
+        self, rows: Any, coverage: float = 0.9, batch_size: int = PREDICT_BATCH, *, client: str | None = None
+    ) -> list[tuple[str, ...]]:
+        """Return for each row the smallest set of classes whose probabilities sum to at least `coverage`.
+
+        Arguments are those of `predict_proba`, and `coverage`, above 0 and at most 1. A set is a tuple of names, the
+        most probable class first.
+        """
+        check_coverage(coverage)
+        return named_sets(self.predict_proba(rows, batch_size, client=client), self.classes, coverage)
+
     def for_site(self, client: str | None) -> Classifier:
         """Return the classifier for rows of one client; None stands for an unknown one, with the mean adjustment."""
         adjustment = self._adjustment_of(client)
@@ -230,8 +241,6 @@ class Classifier:
         """
         folder = as_path(folder, "folder")
         description = {
-            "format": FORMAT,
-            "version": VERSION,
             "model": self.model,
             "classes": list(self.classes),
             "input_shape": list(self.input_shape),
@@ -243,9 +252,7 @@ class Classifier:
         }
         if self.site_adjustments is not None:
             description["site_adjustments"] = write_adjustments(folder, self.site_adjustments)
-        # The weights file holds the description too, under its digest, so that an altered or exchanged file is noticed.
-        write_tensors(folder / "weights.safetensors", weights_of(self.module), description)
-        write_json(folder / "classifier.json", description)
+        write_classifier(folder, description, weights_of(self.module))
 
     @classmethod
     def load(cls, folder: str | Path, *, model: models.Model | None = None) -> Classifier:
@@ -259,17 +266,7 @@ class Classifier:
             The network, for a classifier with a custom model: no code is stored.
         """
         folder = as_path(folder, "folder")
-        description = read_json(folder / "classifier.json")
-        if not isinstance(description, dict) or description.get("format") != FORMAT:
-            raise InputError(f"{folder}: not a classifier of fedul.")
-        if description.get("version") != VERSION:
-            raise InputError(
-                f"{folder}: the classifier has format version {description.get('version')}, but this fedul reads "
-                f"version {VERSION}; train again, or use the fedul that wrote it."
-            )
-        tensors, recorded = read_tensors(folder / "weights.safetensors")
-        if recorded != description:
-            raise InputError(f"{folder}: classifier.json was altered or belongs to other weights; restore a copy.")
+        description, tensors = read_classifier(folder)
         shape, classes = tuple(description["input_shape"]), tuple(description["classes"])
         if model is None and description["model"] not in models.MODELS:
             raise InputError(f"{folder}: made with a custom model; name it with --model (model=...).")

@@ -77,5 +77,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     ": did you mean 'fedul'?"
     """
     names = {each.casefold(): each for each in known}
-    nearest = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.52)
     return f": did you mean '{names[nearest[0]]}'?" if nearest else ""

@@ -23,7 +23,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, failure: BaseException, *words: st
     def fail(**_: object) -> None:
         raise failure
 
-    monkeypatch.setattr(module, "app", fail)
+    monkeypatch.setattr("fedul.cli.commands.app", fail)
     monkeypatch.setattr("sys.argv", ["fedul", *words])
     with pytest.raises(SystemExit) as exit:
         module.main()

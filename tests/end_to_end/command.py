@@ -111,12 +111,19 @@ class Warm:
         )
 
     def start(
-        self, line: str, at: Path, *, largest_file: int | None = None, names: Mapping[str, str] | None = None
+        self,
+        line: str,
+        at: Path,
+        *,
+        largest_file: int | None = None,
+        names: Mapping[str, str] | None = None,
+        stdin: Path | str = os.devnull,
     ) -> Running:
         """Start a command; `largest_file` limits the size of files it writes, `names` is added to its environment."""
         self._orders += 1
         files = {name: str(self._scratch / f"{self._orders}.{name}") for name in ("out", "err", "code")}
-        order = {**files, "words": shlex.split(line), "at": str(at), "largest_file": largest_file, "names": names or {}}
+        limits = {"at": str(at), "largest_file": largest_file, "names": names or {}}
+        order = {**files, **limits, "words": shlex.split(line), "in": str(stdin)}
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         print(json.dumps(order), file=self._server.stdin, flush=True)
@@ -189,7 +196,7 @@ def serve() -> None:
             os.setsid()
             os.chdir(order["at"])
             os.environ.update(order["names"])
-            for number, file in enumerate((os.devnull, order["out"], order["err"])):
+            for number, file in enumerate((order["in"], order["out"], order["err"])):
                 os.dup2(os.open(file, os.O_RDWR | os.O_CREAT, 0o644), number)
             if order["largest_file"]:
                 # Under the limit CPython 3.11 would cache truncated byte code, for all later processes.

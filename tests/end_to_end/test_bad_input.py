@@ -25,9 +25,12 @@ class Trap:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("trian", "Did you mean 'train'?"),
-        ("predict", "Missing argument"),
-        ("train --nonsense 1", "--nonsense"),
+        ("trian", "No such command 'trian': did you mean 'train'? 'fedul --help' lists all."),
+        ("datasets fech mnist", "No such command 'fech': did you mean 'fetch'? 'fedul datasets --help' lists all."),
+        ("predict", "Missing argument 'RUN'; see 'fedul predict --help'."),
+        ("train --nonsense 1", "No such option '--nonsense'; 'fedul train --help' lists all."),
+        ("train --bogus", "No such option '--bogus'; 'fedul train --help' lists all."),
+        ("train --rouns 3", "No such option '--rouns': did you mean '--rounds'? 'fedul train --help' lists all."),
         ("train surplus", "surplus"),
         ("train --rounds", "--rounds"),
         ("demo --rounds 0", "--rounds"),
@@ -391,7 +394,10 @@ def test_a_wrong_prior_is_refused(fedul: Fedul, tmp_path: Path, prior: str, comp
 
 def test_a_similar_command_is_suggested_once(fedul: Fedul) -> None:
     outcome = fedul("trian")
-    assert (outcome.code, outcome.err) == (2, "fedul: No such command 'trian'. Did you mean 'train'?\n")
+    assert (outcome.code, outcome.err) == (
+        2,
+        "fedul: No such command 'trian': did you mean 'train'? 'fedul --help' lists all.\n",
+    )
 
 
 def test_a_path_back_to_a_folder_in_use_is_refused(fedul: Fedul, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ BROKEN = [
     ("nameless column", table(swapped("age", "")), "column 3 has no name"),
     ("too many cells", table(swapped("N,a,", "N,a,1,")), "5 cells for 4 columns"),
     ("too few cells", table(swapped("N,a,0.00,x", "N,a")), "2 cells for 4 columns"),
-    ("another separator", table(swapped("site,month,age,town", "site;month;age;town")), "cells for 4 columns"),
+    ("another separator", table(swapped("site,month,age,town", "site;month;age;town")), "1 cell for 4 columns"),
     ("no client column", table(swapped("site", "clinic")), "there is no column 'site'"),
     ("no set column", table(swapped("month", "week")), "there is no column 'month'"),
     ("row without a client", table(swapped("\nN,", "\n,")), "line 2: names no client"),

@@ -158,8 +158,8 @@ def test_what_other_commands_found_is_on_the_page_and_the_run_is_left_as_it_was(
     ("settings", "reason"),
     [
         ({"data": "gone.csv", "priors": "gone-too.csv"}, "gone"),
-        ({}, "the run does not record where its data is from"),
-        ({"data": "digits", "clients": 4}, "the data is not what the run was trained on"),
+        ({}, "RUN: does not record its data"),
+        ({"data": "digits", "clients": 4}, "its data has changed since it was trained"),
     ],
 )
 def test_without_the_data_of_the_run_the_page_goes_without_priors(

@@ -168,7 +168,7 @@ def test_without_json_the_error_and_the_folder_are_printed_as_they_are(fedul: Fe
     outcome = fedul("train --rounds 1 --out 'runs [old]'")
     assert outcome.code == 0
     assert "test error" in outcome.out
-    assert "fedul predict runs [old] FILE" in outcome.out
+    assert "run folder runs [old]; next: fedul evaluate 'runs [old]'" in outcome.out
     assert (tmp_path / "runs [old]/model/classifier.json").exists()
 
 

@@ -16,6 +16,7 @@ from scipy import stats
 
 from fedul.config import BenchmarkDataConfig, CompareConfig, TrainConfig
 from fedul.core import paired_p_value
+from fedul.data.load import load
 from fedul.errors import InputError
 from fedul.experiments.compare import compare
 from fedul.experiments.comparison_result import ComparisonResult, VariantResult
@@ -23,6 +24,7 @@ from fedul.experiments.grid import mark_best
 from fedul.experiments.variants import Variant, parse_variants
 
 from ..callbacks import Recorder
+from ..factories import gaussian_study
 from ..worlds import repeatable, seeds
 
 
@@ -255,3 +257,15 @@ def test_a_comparison_is_written_as_csv_and_plotted(tmp_path: Path) -> None:
     comparison.plot(tmp_path / "plot.svg")
     assert (tmp_path / "runs.csv").read_text().splitlines()[1:] == ["fedul,fedavg,4,0.1,0", "fedul,fedavg,5,0.2,0"]
     assert "<svg" in (tmp_path / "plot.svg").read_text()
+
+
+def test_a_study_that_was_loaded_is_compared_as_its_data_is() -> None:
+    study = load("digits", clients=2, rows=400)
+    settings: dict[str, Any] = {"methods": "fedul,soft-labels", "seeds": 1, "rounds": 1}
+    results = [compare(study, **settings), compare("digits", clients=2, rows=400, **settings)]
+    assert len({tuple((each.variant.title, each.mean) for each in result.results) for result in results}) == 1
+
+
+def test_a_study_that_was_not_loaded_from_files_is_refused() -> None:
+    with pytest.raises(InputError, match="the study was not loaded from files"):
+        compare(gaussian_study(), seeds=1)

@@ -86,7 +86,7 @@ def test_a_run_that_is_interrupted_ends_without_a_result() -> None:
 def test_a_run_that_is_refused_neither_starts_nor_ends(tmp_path: Path) -> None:
     fedul.train(two_clients(), TRAINING, out=tmp_path / "run")
     recorder = Recorder()
-    with pytest.raises(InputError, match="already holds this run"):
+    with pytest.raises(InputError, match="already holds a run"):
         fedul.train(two_clients(), TRAINING, out=tmp_path / "run", callbacks=[recorder])
     assert recorder.calls == []
 

@@ -130,7 +130,7 @@ def test_metrics_have_one_line_of_json_per_round(run: RunFolder) -> None:
 
 def test_the_same_run_is_refused_unless_resumed_and_not_changed(run: RunFolder) -> None:
     before = contents(run.path)
-    with pytest.raises(InputError, match="already holds this run; add --resume to continue it"):
+    with pytest.raises(InputError, match="already holds a run with these settings; add --resume"):
         opened(run, resume=False)
     assert contents(run.path) == before
 

@@ -245,6 +245,7 @@ def held_out_of(module: nn.Module) -> HeldOutSums:
     )
 
 
+@pytest.mark.filterwarnings("ignore:the classifier is worse than one that says nothing")
 @pytest.mark.parametrize("rate", [1e-3, 0.1])
 def test_the_last_round_whose_paired_difference_from_the_best_is_small_is_delivered(rate: float) -> None:
     settings = {"learning_rate": rate, "averaging": 0}
@@ -395,7 +396,9 @@ def test_a_damaged_checkpoint_is_refused_and_not_changed(tmp_path: Path, damage:
 
 @pytest.mark.parametrize("select", ["held-out-loss", "last"])
 def test_a_loss_that_is_no_longer_finite_stops_the_run_with_a_sentence(select: str) -> None:
-    with pytest.raises(FedulError, match=r"^the loss is no longer finite in round \d; use a smaller learning rate, or"):
+    with pytest.raises(
+        FedulError, match=r"^the loss is no longer finite in round \d; use a smaller learning rate than 1e\+30"
+    ):
         train(optimizer="sgd", learning_rate=1e30, select=select)
 
 

@@ -45,7 +45,7 @@ def make_table(
     wrap_numbers: bool = False,
     wrap_names: bool = False,
 ) -> Table:
-    """Return an empty table with columns of names on the left and of numbers on the right.
+    """Return an empty table with columns of names on the left and of numbers on the right, which are never cut.
 
     Parameters
     ----------
@@ -61,15 +61,16 @@ def make_table(
         Whether names may have several lines; otherwise they are cut.
     """
     from rich import box
-    from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    from fedul._utils.fitted_table import FittedTable
+
+    table = FittedTable(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for name in names:
         table.add_column(
             name, max_width=name_width, overflow="fold" if wrap_names else "ellipsis", no_wrap=not wrap_names
         )
     for name in numbers:
-        table.add_column(name, justify="right", no_wrap=not wrap_numbers)
+        table.add_column(name, justify="right", overflow="fold" if wrap_numbers else "ellipsis")
     return table
 
 

@@ -49,12 +49,22 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as problem:
-        raise EnvironmentFailure(
-            f"could not write {path}: {problem.strerror or problem}; the previous content is intact."
-        ) from None
+        existed = "the previous content is intact" if path.exists() else "choose another place"
+        raise EnvironmentFailure(f"could not write {path}: {write_problem(problem)}; {existed}.") from None
     finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+
+
+def write_problem(problem: OSError) -> str:
+    """Return why a file or folder cannot be written, in words.
+
+    >>> write_problem(FileNotFoundError(2, "No such file or directory"))  # of a folder that exists, such as /proc
+    'this place takes no new files'
+    """
+    if isinstance(problem, FileNotFoundError):
+        return "this place takes no new files"
+    return problem.strerror or str(problem)
 
 
 def as_path(value: str | os.PathLike[str], name: str) -> Path:
@@ -100,7 +110,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file.") from None
+        raise InputError(f"{path}: there is no such file; correct the path.") from None
     except (OSError, ValueError, RecursionError) as problem:
         raise InputError(f"{path}: not a readable JSON file ({problem}); restore a copy of it.") from None
 
@@ -178,7 +188,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise InputError(f"{path}: there is no such file.")
+        raise InputError(f"{path}: there is no such file; restore a copy of it.")
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}

@@ -240,10 +240,10 @@ def _convert(f: Field[Any], hint: Any, value: Any) -> Any:
     kind = next(t for t in get_args(hint) if t is not type(None)) if is_union else hint
     value = _convert_type(kind, value, name)
     if meta.get("choices") and value not in meta["choices"]:
-        raise InputError(f"{name}: '{value}' is not one of {', '.join(meta['choices'])}.")
+        raise InputError(f"{name}: '{value}' is not one of {', '.join(meta['choices'])}; choose one of these.")
     for bound, words, holds in BOUNDS:
         if meta.get(bound) is not None and not holds(value, meta[bound]):
-            raise InputError(f"{name}: must be {words} {meta[bound]:g}, got {value:g}.")
+            raise InputError(f"{name}: must be {words} {meta[bound]:g}, got {value:g}; change it, or leave it out.")
     return value
 
 
@@ -296,4 +296,4 @@ def read_toml(path: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; --config takes a TOML file.") from None
     except (OSError, ValueError) as problem:
-        raise InputError(f"{path}: not a readable TOML file ({problem}).") from None
+        raise InputError(f"{path}: not a readable TOML file ({problem}); correct it.") from None

@@ -1,93 +1,17 @@
-"""The `fedul` command: its subcommands, and how every failure ends as one sentence on stderr.
+"""The `fedul` command: how every failure ends as one sentence on stderr.
 
 Exit codes: 0 done, 2 the input is wrong, 1 the environment or fedul itself failed, 3 the data is not enough (`check
---strict`), 128 + N ended by signal N.
+--strict`), 128 + N ended by signal N. This module imports little, so that Ctrl-C is caught while the others are
+imported.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
-import traceback
+from contextlib import suppress
 
-import typer
-
-from fedul import __version__
-from fedul.cli import compare, datasets, demo, federation, listing, reproduce, run_commands, train
-from fedul.cli.options import examples, join_lines
-from fedul.errors import FedulError
-
-app = typer.Typer(
-    name="fedul",
-    help="Train one classifier across sites that have no labels, only class proportions.",
-    epilog=examples("demo", "example hospitals", "train --help"),
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command, *lines in (
-    (demo.demo, "demo", "demo --rounds 10 --seed 1"),
-    (demo.example, "example hospitals"),
-    (
-        train.check,
-        "check --data patients.csv --priors prevalence.csv --set-column month",
-        "check --data digits --clients 5 --sets 10",
-    ),
-    (
-        train.train,
-        "train --data digits --method fedul --rounds 30 --out RUN",
-        "train --data patients.csv --priors prevalence.csv --set-column month",
-        "train --out RUN --resume --rounds 60",
-    ),
-    (
-        compare.compare,
-        "compare --data digits --methods fedul,fedllp --seeds 3 --jobs 2",
-        "compare --algorithms fedavg,scaffold --methods fedul --out COMPARISON",
-        "compare --data patients.csv --priors prevalence.csv --set-column month --truth-column diagnosis",
-    ),
-    (run_commands.evaluate, "evaluate RUN", "evaluate RUN --truth-column diagnosis --json"),
-    (
-        run_commands.predict,
-        "predict RUN new.csv --out predictions.csv",
-        "predict RUN new.csv --prior flu=0.02,cold=0.98",
-        "predict RUN new.csv --estimate-prior",
-    ),
-    (run_commands.export, "export RUN --format onnx --out classifier.onnx", "export RUN --format card"),
-    (run_commands.report, "report RUN", "report RUN --out page.html"),
-    (
-        reproduce.reproduce,
-        "reproduce",
-        "reproduce table1 --scale smoke",
-        "reproduce table1 --only 'data=mnist,split=iid,sets=10'",
-    ),
-    (listing.methods, "methods", "methods --json"),
-    (listing.algorithms, "algorithms", "algorithms --json"),
-):
-    app.command(command.__name__, help=join_lines(command.__doc__), epilog=examples(*lines))(command)
-app.add_typer(datasets.app, name="datasets")
-app.add_typer(federation.app, name="federation")
-
-
-def _print_version(value: bool) -> None:
-    if value:
-        typer.echo(f"fedul {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _fedul(
-    version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
-    ),
-) -> None:
-    pass
-
-
-# What the parser raises for a wrong call; its home differs between versions of typer.
-USAGE_ERROR: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 STOPPED = 130
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 RESUME = "repeat the command with --resume to continue."
@@ -104,40 +28,68 @@ AFTER_STOP = {
 
 def main() -> None:
     """Run the command and exit."""
-    # Threads that spin while they wait make a busy machine several times slower; to be set before torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    for number in STOP_SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, _raise_terminated)
     try:
-        code = app(standalone_mode=False)
+        # Threads that spin while they wait make a busy machine several times slower; to be set before torch is loaded.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, _raise_terminated)
+        _open_missing_streams()
+        code = _run_command()
+    except KeyboardInterrupt:
+        code = _fail(_stop_message(), STOPPED)
+    except Terminated as stop:
+        code = _fail(_stop_message(), stop.code)
+    except BrokenPipeError:
+        code = 1
+    _flush(sys.stdout)
+    _flush(sys.stderr)
+    sys.exit(code)
+
+
+def _run_command() -> int:
+    """Run the command and return its exit code."""
+    try:
+        import typer
+
+        from fedul.cli.commands import app
+
+        code = app(prog_name="fedul", standalone_mode=False)
         if code == STOPPED:  # typer turns a KeyboardInterrupt into this
             raise KeyboardInterrupt
-        sys.exit(code if isinstance(code, int) else 0)
-    except typer.Exit as exit:
-        sys.exit(exit.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        _fail(_stop_message(), STOPPED)
-    except Terminated as stop:
-        _fail(_stop_message(), stop.code)
-    except FedulError as problem:
-        _fail(str(problem), problem.exit_code)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except USAGE_ERROR as problem:
-        message = re.sub(r"( Did you mean .*\?)\1$", r"\1", problem.format_message())  # type: ignore[attr-defined]
-        if type(problem).__name__ == "NoArgsIsHelpError":
-            typer.echo(message)
-            sys.exit(2)
-        _fail(message, 2)
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, Terminated, BrokenPipeError):
+        raise
+    except SystemExit as exit:  # rich exits if its output is closed
+        return exit.code if isinstance(exit.code, int) else 1
     except Exception as problem:
-        if os.environ.get("FEDUL_DEBUG"):
-            traceback.print_exc()
-        if isinstance(problem, OSError):
-            _fail(f"{problem.filename or 'the output'}: {problem.strerror or problem}; mend this and try again.", 1)
-        first_line = f"{type(problem).__name__}: {problem}".splitlines()[0]
-        _fail(f"internal error ({first_line}); set FEDUL_DEBUG=1 for a traceback, and please report it.", 1)
+        if _is_interruption(problem) or isinstance(problem, typer.Abort):
+            raise KeyboardInterrupt from None
+        if isinstance(problem, typer.Exit):
+            return int(problem.exit_code)
+        return _explain(problem)
+
+
+def _explain(problem: Exception) -> int:
+    """Print a failure as one sentence and return the exit code."""
+    from fedul.cli.usage import is_usage_error, usage_sentence
+    from fedul.errors import FedulError
+
+    if isinstance(problem, FedulError):
+        return _fail(str(problem), problem.exit_code)
+    if is_usage_error(problem):
+        if type(problem).__name__ == "NoArgsIsHelpError":
+            print(problem.format_message())  # type: ignore[attr-defined]
+            return 2
+        return _fail(usage_sentence(problem), 2)
+    if os.environ.get("FEDUL_DEBUG"):
+        import traceback
+
+        traceback.print_exception(problem)
+    if isinstance(problem, OSError):
+        return _fail(f"{problem.filename or 'the output'}: {problem.strerror or problem}; mend this and try again.", 1)
+    first_line = f"{type(problem).__name__}: {problem}".splitlines()[0]
+    return _fail(f"internal error ({first_line}); set FEDUL_DEBUG=1 for a traceback, and please report it.", 1)
 
 
 class Terminated(BaseException):
@@ -153,10 +105,37 @@ def _raise_terminated(number: int, _: object) -> None:
     raise Terminated(number)
 
 
+def _is_interruption(problem: BaseException | None) -> bool:
+    """Return whether Ctrl-C caused an error: an extension that is being imported may report another one."""
+    while problem is not None:
+        if isinstance(problem, KeyboardInterrupt):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
+
+
+def _open_missing_streams() -> None:
+    """Open streams that the shell closed (fedul ... >&-), so that writing to them is no error."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (for the rest of the process)
+
+
+def _flush(stream: object) -> None:
+    """Write what is left to a stream; if its reader is gone, discard it, or Python complains at exit."""
+    try:
+        stream.flush()  # type: ignore[attr-defined]
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[attr-defined]
+
+
 def _stop_message() -> str:
     return f"stopped; {AFTER_STOP.get(''.join(sys.argv[1:2]), 'the command did not finish.')}"
 
 
-def _fail(sentence: str, code: int) -> None:
-    print(f"fedul: {' '.join(sentence.split())}", file=sys.stderr)
-    sys.exit(code)
+def _fail(sentence: str, code: int) -> int:
+    """Print a sentence on stderr and return the exit code."""
+    with suppress(OSError):  # nobody reads it
+        print(f"fedul: {' '.join(sentence.split())}", file=sys.stderr)
+    return code

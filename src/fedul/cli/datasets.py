@@ -11,6 +11,9 @@ from rich.table import Table
 from fedul.cli import show
 from fedul.cli.options import Json, examples
 
+WIDTH_WITH_LICENCE = 80
+"""Width of a terminal from which on the table shows licences; --json always has them."""
+
 app = typer.Typer(help="List the benchmark data sets, or download one.", invoke_without_command=True)
 
 
@@ -47,11 +50,13 @@ def datasets(
     table.add_column("name", no_wrap=True)
     table.add_column("description")
     table.add_column("rows", no_wrap=True, justify="right")
-    table.add_column("licence", max_width=14)  # leaves more room for the description
+    wide = show.out.width >= WIDTH_WITH_LICENCE
+    if wide:
+        table.add_column("licence", max_width=14)  # leaves more room for the description
     table.add_column("available", no_wrap=True)
     for name, source in SOURCES.items():
         available = "embedded" if source.embedded else "yes" if places[name] else "no"
-        table.add_row(name, source.about, f"{source.rows:,}", source.licence, available)
+        table.add_row(name, source.about, f"{source.rows:,}", *([source.licence] if wide else []), available)
     show.out.print(table)
     absent = [name for name, place in places.items() if place is None]
     for name in absent:

@@ -13,7 +13,11 @@ from rich.markup import escape
 from fedul._utils.display import make_table
 from fedul._utils.files import require_unused
 from fedul.cli import show
+from fedul.cli.documents import FilesDocument
 from fedul.cli.options import Json, default_folder
+
+COLUMNS = ("--client-column", "hospital", "--set-column", "month")
+"""Options for the tables of the example."""
 
 if TYPE_CHECKING:
     from fedul.experiments.comparison_result import VariantResult
@@ -60,17 +64,16 @@ def example(
     files = [str(path) for path in write_example(Path(folder))]
     show.print_result(
         json,
-        {"files": files},
+        FilesDocument(files).to_dict(),
         *map(escape, files),
-        f"next: fedul check --data {escape(folder)}/patients.csv --priors {escape(folder)}/prevalence.csv "
-        "--client-column hospital --set-column month",
+        f"next: {show.command('check', '--data', files[0], '--priors', files[1], *COLUMNS)}",
     )
 
 
 def _view(results: Sequence[VariantResult]) -> Group:
     title = "Handwritten digits: 5 clients, 10 sets each; test digits by other writers"
     table = make_table(["method"], ["labels used", "test error"], title)
-    table.add_column("", no_wrap=True)
+    table.add_column("", no_wrap=True, overflow="crop")
     errors = {result.variant.title: result.mean for result in results}
     last_unlabeled = max((i for i, result in enumerate(results) if not result.labels_used), default=-1)
     for i, result in enumerate(results):

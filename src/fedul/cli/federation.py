@@ -15,6 +15,7 @@ from rich.table import Table
 from fedul._utils.display import make_table
 from fedul._utils.files import require_unused
 from fedul.cli import show
+from fedul.cli.documents import FilesDocument
 from fedul.cli.options import Json, default_folder, examples, with_options
 from fedul.config import TrainConfig
 from fedul.core import RoundMetrics
@@ -43,7 +44,9 @@ def new(
         raise InputError("test-prior: needs the classes too (--classes).")
     read_settings({"classes": "A,B", **settings})  # refuses wrong settings now; classes may be filled in later
     files = [str(file) for file in write_app_folder(Path(folder), settings)]
-    show.print_result(json, {"files": files}, *map(escape, files), f"next: read {escape(folder)}/README.md")
+    show.print_result(
+        json, FilesDocument(files).to_dict(), *map(escape, files), f"next: read {escape(folder)}/README.md"
+    )
 
 
 @app.command(
@@ -63,7 +66,7 @@ def keys(
         raise InputError("nothing to make; give --host NAME for a certificate, or --site NAME for a key.")
     files = [str(file) for file in make_keys(Path(folder), host or (), site or ())]
     lines = [escape(file) + ("  (keep it secret)" if file.endswith(".key") else "") for file in files]
-    show.print_result(json, {"files": files}, *lines)
+    show.print_result(json, FilesDocument(files).to_dict(), *lines)
 
 
 @app.command("demo", epilog=examples("federation demo --rounds 5"))

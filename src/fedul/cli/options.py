@@ -27,6 +27,13 @@ Site = Annotated[
     str | None,
     typer.Option(help="Site that the rows are from, if the run has an adjustment or a classifier for each site."),
 ]
+MovedData = Annotated[
+    str | None,
+    typer.Option("--data", help="Where the data of the run is now, if it has moved: --data new/patients.csv."),
+]
+MovedPriors = Annotated[
+    str | None, typer.Option("--priors", help="Where its class priors are now, if they have moved.")
+]
 
 LIST_HINTS = {"method": "'fedul methods' lists them", "algorithm": "'fedul algorithms' lists them"}
 """Hints in the help of options whose choices installed packages can extend."""

@@ -1,17 +1,16 @@
-"""Commands on a finished run: `fedul evaluate`, `fedul predict`, `fedul export` and `fedul report`."""
+"""Commands on a finished run: `fedul evaluate`, `fedul export` and `fedul report`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from fedul._utils.display import counted
 from fedul.cli import show
-from fedul.cli.options import Json, ModelFactory, RunPath, Site
-from fedul.errors import InputError
+from fedul.cli.documents import ExportDocument, ReportDocument
+from fedul.cli.options import Json, ModelFactory, MovedData, MovedPriors, RunPath, Site
 
 
 def evaluate(
@@ -22,6 +21,8 @@ def evaluate(
     truth_column: Annotated[
         str | None, typer.Option(help="Column of the run's table with true classes, to compare with.")
     ] = None,
+    data: MovedData = None,
+    priors: MovedPriors = None,
     model: ModelFactory = None,
     json: Json = False,
 ) -> None:
@@ -34,92 +35,23 @@ def evaluate(
     from fedul.training.run_files import EVALUATION
 
     with show.TrainingProgress() as progress:
-        evaluation = evaluate(run, callbacks=[progress], folds=folds, truth_column=truth_column, model=model)
+        evaluation = evaluate(
+            run,
+            folds=folds,
+            truth_column=truth_column,
+            model=model,
+            data=data,
+            priors=priors,
+            callbacks=[progress],
+        )
     if json:
         show.print_json(evaluation.to_dict())
         return
     show.out.print(evaluation, soft_wrap=True)
     show.out.print(
-        f"all numbers are in [bold]{escape(run)}/{EVALUATION}[/]; for a page, run: fedul report {escape(run)}",
+        f"all numbers are in [bold]{escape(run)}/{EVALUATION}[/]; for a page: {show.command('report', run)}",
         soft_wrap=True,
     )
-
-
-def predict(
-    run: RunPath,
-    inputs: Annotated[
-        str,
-        typer.Argument(
-            help="Rows to classify: a table with the columns of the run, images, .npy, .npz (array X) or idx."
-        ),
-    ],
-    out: Annotated[str | None, typer.Option(help="CSV or Parquet to write (default: CSV on standard output).")] = None,
-    prior: Annotated[
-        str | None,
-        typer.Option(help="Class mix of the population that the rows are from: uniform, 'A=0.1,B=0.9', or a file."),
-    ] = None,
-    estimate_prior: Annotated[
-        bool, typer.Option("--estimate-prior", help="Estimate this class mix from the rows, and use it.")
-    ] = False,
-    site: Site = None,
-    site_state: Annotated[
-        str | None, typer.Option(help="State folder of a Flower site, to use the adjustment that stays there.")
-    ] = None,
-    model: ModelFactory = None,
-    json: Json = False,
-) -> None:
-    """Classify the rows in INPUTS with the classifier in RUN, the folder of a finished run.
-
-    INPUTS is a table with the columns of training, images, .npy, .npz (array X) or idx. The output is a table with the
-    predicted class and the probability of each class.
-    """
-    from fedul.data.class_mix import parse_class_mix
-    from fedul.data.files.new_rows import unknown_sites_message
-    from fedul.reporting.predictions import Predictions, check_output
-    from fedul.training import RunFolder
-
-    if out is not None:
-        check_output(Path(out), Path(inputs))
-    if estimate_prior and prior is not None:
-        raise InputError("prior and estimate-prior: give one of the two.")
-    if site is not None and site_state is not None:
-        raise InputError("site and site-state: give one of the two.")
-    classifier = RunFolder(run).load_classifier(model, site)
-    if site_state is not None:
-        from fedul.engines.flower.site.site_adjustment import with_site_state
-
-        classifier = with_site_state(classifier, Path(site_state).expanduser())
-    classes = tuple(classifier.classes)
-    if prior is not None:
-        classifier = classifier.with_prior(parse_class_mix(prior, classes, where="prior"))
-    predictions = Predictions(classifier, Path(inputs).expanduser(), estimate_prior=estimate_prior)
-    document: dict[str, Any] = {"run": run, "classes": list(classes), "out": out}
-    if estimate_prior:
-        document["prior"] = predictions.estimated_prior
-    if out is not None:
-        document["rows"] = predictions.write(Path(out))
-    elif json:
-        document |= predictions.to_dict()
-    else:
-        for text in predictions.csv_blocks():
-            show.write_stdout(text)
-    for name, count in predictions.unseen.items():
-        have = "1 row has" if count == 1 else f"{count:,} rows have"
-        show.print_note(f"column '{name}': {have} a value that did not occur in training")
-    if predictions.unknown_sites:
-        show.print_note(unknown_sites_message(predictions.unknown_sites))
-    if json:
-        show.print_json(document)
-        return
-    if estimate_prior:
-        shares = [
-            f"{name} {s['share']:.3f} ({s['low']:.3f} to {s['high']:.3f})" for name, s in document["prior"].items()
-        ]
-        show.err.print(f"estimated class mix: {escape(', '.join(shares))}", soft_wrap=True)
-        show.err.print("(intervals for the sampling of rows only, not for errors of the classifier)", soft_wrap=True)
-    if out is not None:
-        count_text = counted(document["rows"], "row")
-        show.out.print(f"{count_text} classified; written to [bold]{escape(out)}[/]", soft_wrap=True)
 
 
 def export(
@@ -147,27 +79,33 @@ def export(
     files = [str(file) for file in result.files]
     for message in result.warnings:
         show.print_note(message)
-    known = (
-        {"largest_difference": result.largest_difference} if result.card is None else {"card": result.card.to_dict()}
-    )
+    card = None if result.card is None else result.card.to_dict()
+    document = ExportDocument(run, format, files, result.largest_difference if card is None else None, card)
     written = " and ".join(f"[bold]{escape(file)}[/]" for file in files)
-    show.print_result(json, {"run": run, "format": format, "files": files, **known}, f"written to {written}")
+    show.print_result(json, document.to_dict(), f"written to {written}")
 
 
 def report(
     run: RunPath,
     out: Annotated[str | None, typer.Option(help="HTML file to write (default: report.html in the folder).")] = None,
+    data: MovedData = None,
+    priors: MovedPriors = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a report that has more than the new one, or another file.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Write a report on RUN, the folder of a finished run, as one HTML file that needs no network.
 
-    The report includes the results of evaluate and check, if there are any.
+    The report includes the results of evaluate and check, if there are any. A report that has more is not replaced.
     """
     from fedul.reporting.report import collect, write_page
     from fedul.training.run_files import REPORT
 
     with show.TrainingProgress() as progress:
-        data = collect(run, callbacks=[progress])
-    file = write_page(data, Path(run) / REPORT if out is None else Path(out))
-    document = {"run": run, "out": str(file), "missing": data.missing}
-    show.print_result(json, document, f"report written to [bold]{escape(str(file))}[/]")
+        collected = collect(run, data=data, priors=priors, callbacks=[progress])
+    file = write_page(collected, Path(run) / REPORT if out is None else Path(out), force=force)
+    document = ReportDocument(run, str(file), collected.missing).to_dict()
+    before = "" if collected.evaluation else f"; it has no evaluation, for one: {show.command('evaluate', run)}"
+    next_step = f"classify new rows: {show.command('predict', run, 'FILE', '--out', 'predictions.csv')}"
+    show.print_result(json, document, f"report written to [bold]{escape(str(file))}[/]{before}", next_step)

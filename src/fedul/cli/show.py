@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -55,7 +56,9 @@ def write_stdout(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as problem:
-        raise EnvironmentFailure(f"could not write the output: {problem.strerror}.") from None
+        raise EnvironmentFailure(
+            f"could not write the output: {problem.strerror}; free some space, or write to another place."
+        ) from None
 
 
 def print_result(as_json: bool, document: Mapping[str, Any], *texts: RenderableType) -> None:
@@ -65,6 +68,15 @@ def print_result(as_json: bool, document: Mapping[str, Any], *texts: RenderableT
         return
     for text in texts:
         out.print(text, soft_wrap=isinstance(text, str))
+
+
+def command(*words: str) -> str:
+    """Return a fedul command as a user can type it, with words quoted for the shell, for printing with markup.
+
+    >>> command("report", "my run")
+    "fedul report 'my run'"
+    """
+    return escape(shlex.join(["fedul", *words]))
 
 
 def print_note(message: str) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,7 +48,10 @@ def check(
     from fedul.evaluation.check import check
 
     result = check(load_study(data))
-    show.print_result(json, result.to_dict(), result)
+    train_command = show.command("train", *(each for each in sys.argv[2:] if each != "--strict"), "--out", "RUN")
+    show.print_result(
+        json, result.to_dict(), result, *([f"next: {train_command}"] if result.verdict != "not enough" else [])
+    )
     if strict and result.verdict == "not enough":
         raise typer.Exit(NOT_ENOUGH)
 
@@ -97,8 +101,10 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
     chosen = [f"settings [bold]{choice.chosen}[/]: {choice.reason}"] if choice is not None and choice.sets else []
     if isinstance(data, FileDataConfig):
         chosen.append(f"for the class mix {escape(describe_test_prior(run.classifier, data.test_prior))}")
-    place = escape(str(folder))
-    next_step = f"run folder [bold]{place}[/]; classify new rows with: fedul predict {place} FILE"
+    after = (
+        "report" if run.labels_used and run.test_error is not None else "evaluate"
+    )  # with labels, its error is known
+    next_step = f"run folder [bold]{escape(str(folder))}[/]; next: {show.command(after, str(folder))}"
     show.print_result(command.json, run.to_dict(), summary, *chosen, next_step)
 
 
@@ -113,6 +119,7 @@ def describe_test_prior(classifier: Classifier, given: str) -> str:
 def _stored_options(out: str) -> dict[str, Any]:
     """Return the options of the run in a folder; empty if there is no run yet."""
     from fedul.training import RunFolder
+    from fedul.training.run_data import current_options
 
     stored = RunFolder(out).stored_config()
-    return {} if stored is None else {**stored.data, **to_dict(stored.training)}
+    return {} if stored is None else {**current_options(stored, Path(out)), **to_dict(stored.training)}

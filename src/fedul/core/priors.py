@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedul._utils.display import counted
 from fedul.config import NOISE_FORMULAS, PRIOR_RECIPES
 from fedul.errors import InputError, unknown_name
 
@@ -60,7 +61,7 @@ def validate_priors(priors: ArrayLike, *, classes: Sequence[str] | None = None, 
 def wrong_columns_error(matrix: Matrix, classes: Sequence[str], where: str) -> InputError:
     """Return an error for a matrix whose number of columns is not the number of classes."""
     return InputError(
-        f"{where}: {matrix.shape[1]} columns for {len(classes)} classes; give one column for each of "
+        f"{where}: {counted(matrix.shape[1], 'column')} for {len(classes)} classes; give one column for each of "
         f"{', '.join(classes)}."
     )
 

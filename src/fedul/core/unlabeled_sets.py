@@ -104,7 +104,7 @@ class UnlabeledSets:
         for rows in (self.train, self.held_out):
             if len(rows.index) != len(rows.sets):
                 raise InputError(
-                    f"{where}: {len(rows.index)} rows but {len(rows.sets)} set numbers; give one for each row."
+                    f"{where}: {counted(len(rows.index), 'row')} but {len(rows.sets)} set numbers; give one per row."
                 )
             if not all_within(rows.index, len(self.inputs)):
                 raise out_of_range_error(where, len(self.inputs))
@@ -183,7 +183,9 @@ class UnlabeledSets:
         index = None if rows is None else row_index(rows, len(x), name)
         count = len(x) if index is None else len(index)
         if count != len(numbers):
-            raise InputError(f"client '{name}': {count} rows but {len(numbers)} set numbers; give one for each row.")
+            raise InputError(
+                f"client '{name}': {counted(count, 'row')} but {len(numbers)} set numbers; give one for each row."
+            )
         if (bad := first_nonfinite_row(x, index)) is not None:
             place = f"row {bad + 1}" if index is None else f"row {bad + 1} of its inputs (number {bad} from 0)"
             raise InputError(f"client '{name}': {place} has a value that is missing or infinite; fill it or drop it.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul._utils.display import counted
 from fedul.core import Matrix, validate_class_mix
 from fedul.data.files.tables import open_table
 from fedul.errors import InputError
@@ -62,5 +63,5 @@ def _read_shares(path: Path, classes: tuple[str, ...]) -> dict[str, str]:
     table.check_has(classes)
     rows = [row for block in table.blocks(classes) for row in block.to_pylist()]
     if len(rows) != 1:
-        raise InputError(f"{path}: {len(rows)} rows; a class mix is one row under the class names.")
+        raise InputError(f"{path}: {counted(len(rows), 'row')}; a class mix is one row under the class names.")
     return {name: str(value) for name, value in rows[0].items()}

@@ -198,7 +198,9 @@ class HeldOutEvaluator:
 
     def _losses(self, logits: Tensor, part: slice, temperatures: tuple[float, ...]) -> Tensor:
         """Return the losses (T, n) of a part of the rows."""
-        sets, scaled = self._set[part], logits[part] / logits.new_tensor(temperatures)[:, None, None]
+        # Of huge logits, the difference to the largest must not be lost to rounding: the loss would be 0.
+        shifted = logits[part] - logits[part].amax(-1, keepdim=True)
+        sets, scaled = self._set[part], shifted / logits.new_tensor(temperatures)[:, None, None]
         return set_loss(scaled, self._joint[sets], self._marginal[sets]).double()
 
 

@@ -18,7 +18,6 @@ from fedul.algorithms.base import Algorithm
 from fedul.classifier import Classifier
 from fedul.core import Federation, Labels, Matrix, Schema, Study
 from fedul.data.files.schema.table import TableSchema
-from fedul.data.load import load_study, resolve_data_config
 from fedul.errors import InputError
 from fedul.evaluation.assumption import check_assumption
 from fedul.evaluation.baselines import evaluate_baselines
@@ -42,6 +41,7 @@ from fedul.training import (
     run_training,
     settings_difference,
 )
+from fedul.training.run_data import load_run_data
 from fedul.training.run_files import CHECK, EVALUATION, FOLDS
 from fedul.training.truth_metrics import error_at_prior
 
@@ -55,6 +55,8 @@ def evaluate(
     algorithm: Algorithm | None = None,
     model: Model | None = None,
     study: Study | None = None,
+    data: Any = None,
+    priors: Any = None,
     callbacks: Sequence[Callback] = (),
 ) -> Evaluation:
     """Estimate the accuracy of a run's classifier without labels, and test what the estimate rests on.
@@ -74,6 +76,8 @@ def evaluate(
         What the run was trained with, if these were objects and `run` is a folder. A `Run` remembers them.
     study : Study, optional
         The data of the run, if `run` is a folder that does not record where its data is from.
+    data, priors : str, Path or DataFrame, optional
+        Where the data and class priors of the run are now, if they have moved.
     callbacks : sequence of Callback
         Called during the training of the folds.
 
@@ -99,19 +103,19 @@ def evaluate(
     target = _find_target(
         run, None if study is None else Study.of(study), {"method": method, "algorithm": algorithm, "model": model}
     )
-    data, seed = _load_data(target, truth_column), target.recipe.config.seed
-    federation = data.federation
+    loaded, seed = _load_data(target, truth_column, data, priors), target.recipe.config.seed
+    federation = loaded.federation
     if target.result.labels_used > sum(client.labelled_rows for client in federation.clients):
         raise InputError(
             f"{target.name}: was trained with labels, and its error is known; evaluate is for runs without labels."
         )
     predictions = cross_fit(federation, _trainer(target, CallbackList(callbacks), folds), folds=folds, seed=seed)
-    counts = [data.prior_counts.get(c.name, np.full(len(c.priors), np.inf)) for c in federation.clients]
+    counts = [loaded.prior_counts.get(c.name, np.full(len(c.priors), np.inf)) for c in federation.clients]
     predictions = _with_uncertain_priors(predictions, federation, counts)
     evaluation = estimate_accuracy(predictions, seed=seed).to_evaluation(
         check_assumption(predictions, seed=seed),
         labels_used=target.result.labels_used,
-        accuracy=_true_accuracy(predictions, data, target.result),
+        accuracy=_true_accuracy(predictions, loaded, target.result),
         baselines=evaluate_baselines(federation, folds=folds, seed=seed),
         prior_sensitivity=prior_sensitivity(
             federation, counts, np.concatenate([c.probabilities for c in predictions.clients]), seed=seed
@@ -121,7 +125,7 @@ def evaluate(
         if target.folder.result() != target.result:
             raise InputError(f"{target.name}: was trained further during its evaluation; evaluate it again.")
         write_json(target.folder.path / EVALUATION, evaluation.to_dict())
-        write_json(target.folder.path / CHECK, check(data, method=target.recipe.make_method(None)).to_dict())
+        write_json(target.folder.path / CHECK, check(loaded, method=target.recipe.make_method(None)).to_dict())
     return evaluation
 
 
@@ -167,7 +171,7 @@ def as_run_folder(run: Run | RunFolder | str | Path) -> RunFolder:
     return RunFolder(run.folder)
 
 
-def _load_data(target: _Target, truth_column: str | None) -> Study:
+def _load_data(target: _Target, truth_column: str | None, data: Any, priors: Any) -> Study:
     """The data of the run, if it is still what the run was trained on."""
     study = target.study
     if truth_column is not None and isinstance(target.schema, TableSchema) and truth_column in target.schema.names:
@@ -175,14 +179,9 @@ def _load_data(target: _Target, truth_column: str | None) -> Study:
             f"truth-column: '{truth_column}' was trained on as a feature; "
             f"train again with --truth-column {truth_column}."
         )
-    if study is None or truth_column is not None:
-        if not target.record.data:
-            raise InputError(
-                f"{target.name}: does not record its data; if it was trained from Python, give study=...; "
-                f"if at sites, their evaluation is in {EVALUATION}."
-            )
-        added = {} if truth_column is None else {"truth_column": truth_column}
-        study = load_study(resolve_data_config({**target.record.data, **added}))
+    if study is None or truth_column is not None or data is not None or priors is not None:
+        folder = None if target.folder is None else target.folder.path
+        return load_run_data(target.record, folder, data=data, priors=priors, truth_column=truth_column)
     if study.federation.fingerprint() != target.record.data_fingerprint:
         raise InputError(f"{target.name}: its data has changed since it was trained; train again, or restore the data.")
     return study

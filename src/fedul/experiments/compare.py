@@ -16,7 +16,8 @@ from typing import Any
 
 from fedul._utils.hardware import available_cores
 from fedul._utils.settings import build_config, refuse_unknown, to_dict, with_underscores
-from fedul.config import BenchmarkDataConfig, CompareConfig, FileDataConfig, TrainConfig
+from fedul.config import IN_MEMORY, BenchmarkDataConfig, CompareConfig, FileDataConfig, TrainConfig
+from fedul.core import Study
 from fedul.data.load import AnyDataConfig, resolve_data_config, with_absolute_paths
 from fedul.errors import InputError, wrong_type
 from fedul.experiments.comparison_record import RECORD, ComparisonRecord, open_folder, stored_options
@@ -36,7 +37,7 @@ PLOT = "comparison.svg"
 
 
 def compare(
-    data: str | os.PathLike[str] | AnyDataConfig | None = None,
+    data: str | os.PathLike[str] | AnyDataConfig | Study | None = None,
     *,
     methods: str | Sequence[str] | None = None,
     algorithms: str | Sequence[str] | None = None,
@@ -51,8 +52,9 @@ def compare(
 
     Parameters
     ----------
-    data : str, Path, BenchmarkDataConfig or FileDataConfig, default="digits"
+    data : str, Path, BenchmarkDataConfig, FileDataConfig or Study, default="digits"
         A benchmark data set, by name or with all its settings, or your own table, images or arrays as for `fedul.load`.
+        Of a study that `fedul.load` returned, the same files are loaded again, because every seed holds out other rows.
         Own data is compared by the error on held-out rows if `truth_column` names their classes. Else each run is
         trained three times without a third of the sets, and is measured by its loss on the sets left out
         (`fedul.training.left_out`).
@@ -93,7 +95,7 @@ def compare(
     >>> [each["method"] for each in result.to_dict()["results"]]
     ['fedul', 'fedllp']
     """
-    options = to_dict(data) if isinstance(data, AnyDataConfig) else {} if data is None else {"data": data}
+    options = _data_options(data)
     options |= {**with_underscores(settings), "resume": resume}
     for name in ("data", "priors"):
         if isinstance(options.get(name), os.PathLike):
@@ -115,6 +117,20 @@ def compare(
         raise InputError(f"{chosen[0].replace('_', '-')}: is what a comparison varies; use methods and algorithms.")
     config, data_config, training = _configs(options)
     return _run_comparison(config, data_config, fix_rounds(training), CallbackList(callbacks))
+
+
+def _data_options(data: Any) -> dict[str, Any]:
+    """Return data as options of `fedul.load`."""
+    if isinstance(data, AnyDataConfig):
+        return to_dict(data)
+    if not isinstance(data, Study):
+        return {} if data is None else {"data": data}
+    if not data.origin or IN_MEMORY in (data.origin.get("data"), data.origin.get("priors")):
+        raise InputError(
+            "data: the study was not loaded from files, and every seed loads it anew; write its tables to files and "
+            "load these."
+        )
+    return dict(data.origin)
 
 
 def _configs(options: Mapping[str, Any]) -> tuple[CompareConfig, AnyDataConfig, TrainConfig]:

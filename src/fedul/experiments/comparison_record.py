@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedul._utils.display import counted
 from fedul._utils.documents import Document
 from fedul._utils.files import require_unused, write_json
 from fedul._utils.settings import to_dict
@@ -111,7 +112,7 @@ def open_folder(folder: Path, record: ComparisonRecord, *, resume: bool) -> None
         raise InputError(f"{folder}: its data has changed since; restore the data, or choose another --out.")
     elif record.training.rounds < stored.training.rounds:
         raise InputError(
-            f"{folder}: already has {stored.training.rounds} rounds; ask for at least as many with --rounds."
+            f"{folder}: already has {counted(stored.training.rounds, 'round')}; ask for at least as many with --rounds."
         )
     elif not resume:
         raise InputError(

@@ -107,7 +107,7 @@ class ComparisonResult(RichDisplay):
         if not isinstance(data, BenchmarkDataConfig):
             draw_measures(self.results, Path(path), self._title)
             return
-        title = f"{data.data}: {data.clients} clients, {data.split}, {data.prior_recipe} priors"
+        title = f"{data.data}: {counted(data.clients, 'client')}, {data.split}, {data.prior_recipe} priors"
         draw_errors(self.results, Path(path), title)
 
     def __rich__(self) -> RenderableType:
@@ -137,7 +137,7 @@ class ComparisonResult(RichDisplay):
     @property
     def _title(self) -> str:
         """Data, seeds and rounds."""
-        clients = [f"{self.data.clients} clients"] if isinstance(self.data, BenchmarkDataConfig) else []
-        rounds = f"{self.training.rounds} rounds"
+        clients = [counted(self.data.clients, "client")] if isinstance(self.data, BenchmarkDataConfig) else []
+        rounds = counted(self.training.rounds, "round")
         parts = [*clients, counted(len(self.results[0].values), "seed"), rounds]
         return f"{Path(self.data.data).name}: {', '.join(parts)}"

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fedul._utils.display import counted
 from fedul._utils.documents import Document, read_document_file
 from fedul._utils.files import read_json, tensors_digest
 from fedul._utils.settings import to_dict
@@ -247,7 +248,7 @@ def _limits(
 ) -> list[str]:
     basis = "Training used no labels: it rests on the class priors of the sets, and is wrong where these are."
     if labels:
-        basis = f"Training used the labels of {labels:,} rows; of other rows it used the class priors of sets."
+        basis = f"Training used the labels of {counted(labels, 'row')}; of other rows it used the class priors of sets."
     limits = [
         f"{ASSUMPTION} The same must hold in use.",
         f"{basis} {LABELS_USED}",

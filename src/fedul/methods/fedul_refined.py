@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedul._utils.display import counted
 from fedul._utils.settings import option
 from fedul.config import SCORES
 from fedul.core import RoundMetrics, TaskSpec, UnlabeledSets, compute_dtype
@@ -114,13 +115,17 @@ class FedULRefined(Method):
     def startup_warnings(self, rounds: int) -> list[str]:
         if not self.trust or rounds > min(max(self.earliest, 4), self.latest):
             return []
-        return [f"fedul-refined: in {rounds} rounds refinement does not start, so this is fedul; add rounds."]
+        return [
+            f"fedul-refined: in {counted(rounds, 'round')} refinement does not start, so this is fedul; add rounds."
+        ]
 
     def final_warnings(self, history: Sequence[RoundMetrics]) -> list[str]:
         rounds = len(history)
         if not self.trust or self.startup_warnings(rounds) or self.directive(history[:-1]):
             return []
-        return [f"fedul-refined: in a run of {rounds} rounds refinement did not start, so this was fedul; add rounds."]
+        return [
+            f"fedul-refined: in {counted(rounds, 'round')} refinement did not start, so this was fedul; add rounds."
+        ]
 
     def directive(self, history: Sequence[RoundMetrics]) -> Mapping[str, float]:
         if not self.trust or len(history) < self._refinement_start(history):

@@ -1,4 +1,4 @@
-"""Predictions for new rows, block by block: the class and the probability of every class, as CSV or Parquet.
+"""Predictions for new rows, block by block: the class, the probability of every class, and prediction sets.
 
 Where each row is a file, an image, the first column is its name.
 """
@@ -6,23 +6,26 @@ Where each row is a file, an image, the first column is its name.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from fedul._utils.files import atomic_write, remove_leftovers
 from fedul.classifier import Classifier
 from fedul.core import Matrix
+from fedul.core.prediction_sets import check_coverage, named_sets
 from fedul.data.files.new_rows import RowReader
+from fedul.data.files.schema.column_stats import as_words
 from fedul.errors import InputError
 from fedul.evaluation.class_mix import ClassMix, estimate_class_mix
+from fedul.reporting.prediction_file import PARQUET, PredictionColumns, PredictionWriter
 
-PARQUET = (".parquet", ".pq")
+Block = tuple[Matrix, pa.RecordBatch | None]
+"""Probabilities of some rows (n, K), and the columns that identify them."""
 
 
 class Predictions:
@@ -36,6 +39,10 @@ class Predictions:
         The rows, as `RowReader` takes them.
     estimate_prior : bool, default=False
         Whether to estimate the class mix from the rows and use it; they are then read at once.
+    keep : sequence of str
+        Columns of the table of rows that the predictions have too.
+    coverage : float, optional
+        Probability of a prediction set for each row; None for no sets.
 
     Attributes
     ----------
@@ -43,16 +50,33 @@ class Predictions:
         The estimated class mix.
     """
 
-    def __init__(self, classifier: Classifier, source: Any, *, estimate_prior: bool = False) -> None:
+    def __init__(
+        self,
+        classifier: Classifier,
+        source: Any,
+        *,
+        estimate_prior: bool = False,
+        keep: Sequence[str] = (),
+        coverage: float | None = None,
+    ) -> None:
+        if coverage is not None:
+            check_coverage(coverage)
         self.classes = tuple(classifier.classes)
-        self._rows = RowReader(source, classifier.schema, classifier.site_adjustments)
+        self._columns = PredictionColumns(self.classes, coverage)
+        self._columns.check_keep(keep)
+        self._rows = RowReader(source, classifier.schema, classifier.site_adjustments, keep=keep)
         self._blocks = _predict_blocks(classifier.without_adjustments(), self._rows)
         self.mix: ClassMix | None = None
         if estimate_prior:
-            every = np.concatenate(list(self._blocks))
-            self.mix = estimate_class_mix(every, classifier.prior)
-            shifted = every * (self.mix.shares / classifier.prior)
-            self._blocks = iter([shifted / shifted.sum(axis=1, keepdims=True)])
+            blocks = list(self._blocks)
+            self.mix = estimate_class_mix(np.concatenate([each for each, _ in blocks]), classifier.prior)
+            ratio = self.mix.shares / classifier.prior
+            self._blocks = ((_shifted(each, ratio), identifiers) for each, identifiers in blocks)
+
+    @property
+    def ignored(self) -> list[str]:
+        """Columns of a table that are neither features nor copied; complete after reading."""
+        return list(self._rows.ignored)
 
     @property
     def unseen(self) -> Mapping[str, int]:
@@ -76,18 +100,18 @@ class Predictions:
         """Write all predictions to a CSV or Parquet file, which is complete or absent; return the number of rows."""
         remove_leftovers(path.parent, below=False, older_than=24 * 3600)
         with atomic_write(path) as file:
-            table = _TableWriter(file, self.classes, self._rows.names, parquet=path.suffix.lower() in PARQUET)
+            table = PredictionWriter(file, self._columns, parquet=path.suffix.lower() in PARQUET)
             for block in self._blocks:
-                table.add(block)
+                table.add(*block)
             table.close()
         return table.rows
 
     def csv_blocks(self) -> Iterator[str]:
         """Yield all predictions as CSV, block by block."""
         memory = io.BytesIO()
-        table = _TableWriter(memory, self.classes, self._rows.names, parquet=False)
+        table = PredictionWriter(memory, self._columns, parquet=False)
         for block in self._blocks:
-            table.add(block)
+            table.add(*block)
             yield memory.getvalue().decode()
             memory.seek(0)
             memory.truncate()
@@ -96,56 +120,48 @@ class Predictions:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all predictions as JSON-serializable values."""
-        every = [row for block in self._blocks for row in block.tolist()]
-        names = {"file": self._rows.names} if self._rows.names else {}
-        classes = [self.classes[row.index(max(row))] for row in every]
-        return {"rows": len(every), "class": classes, "probabilities": every, **names}
+        blocks = list(self._blocks)
+        every = np.concatenate([probabilities for probabilities, _ in blocks])
+        document: dict[str, Any] = {
+            "rows": len(every),
+            "class": [self.classes[k] for k in every.argmax(axis=1)],
+            "probabilities": every.tolist(),
+        }
+        if self._columns.coverage is not None:
+            document["sets"] = [list(names) for names in named_sets(every, self.classes, self._columns.coverage)]
+        copied: dict[str, list[Any]] = {}
+        for _, identifiers in blocks:
+            for name, column in zip(identifiers.schema.names, identifiers.columns, strict=True) if identifiers else ():
+                copied.setdefault(name, []).extend(_json_values(column))
+        if "file" in copied and not self._rows.keep:
+            return {**document, **copied}
+        return {**document, "keep": copied} if copied else document
 
 
-def check_output(out: Path, source: Path) -> None:
-    """Refuse a file for predictions that would overwrite the rows, or whose ending is of another format."""
-    if out.exists() and source.exists() and out.samefile(source):
-        raise InputError(f"{out}: is the file with the rows; choose another --out.")
-    if out.suffix.lower() not in (".csv", *PARQUET):
-        raise InputError(
-            f"{out}: predictions are CSV or Parquet; name a file that ends in .csv or .parquet with --out."
-        )
-
-
-def _predict_blocks(classifier: Classifier, rows: RowReader) -> Iterator[Matrix]:
+def _predict_blocks(classifier: Classifier, rows: RowReader) -> Iterator[Block]:
     done = 0
-    for block in rows:
+    for block in rows.blocks():
         try:
-            yield classifier.predict_proba(block)
+            yield classifier.predict_proba(block.inputs), block.identifiers
         except InputError as problem:
             words = str(problem).split(" ", 2)
             if words[0] != "row" or not words[1].isdigit():
                 raise
             raise InputError(f"row {int(words[1]) + done} {words[2]}") from None  # its number among all rows
-        done += len(block)
+        done += len(block.inputs)
 
 
-class _TableWriter:
-    """Writes one row for each row of probabilities (n, K), with the name of its file if there are `names`."""
+def _shifted(probabilities: Matrix, ratio: Matrix) -> Matrix:
+    """Return probabilities (n, K) for another class mix, whose ratio to theirs is given (K,)."""
+    shifted: Matrix = probabilities * ratio
+    shifted /= shifted.sum(axis=1, keepdims=True)
+    return shifted
 
-    def __init__(self, file: IO[bytes], classes: Sequence[str], names: Sequence[str], *, parquet: bool) -> None:
-        self._classes, self._names = pa.array(classes), names
-        columns = [("class", pa.string()), *((f"p({name})", pa.float32()) for name in classes)]
-        self._schema = pa.schema([("file", pa.string()), *columns] if names else columns)
-        if parquet:
-            self._writer = pq.ParquetWriter(file, self._schema)
-        else:
-            options = pacsv.WriteOptions(quoting_style="needed")
-            self._writer = pacsv.CSVWriter(file, self._schema, write_options=options)
-        self.rows = 0
 
-    def add(self, probabilities: Matrix) -> None:
-        columns = [self._classes.take(pa.array(probabilities.argmax(axis=1)))]
-        columns += [pa.array(column.astype("float32")) for column in probabilities.T]
-        if self._names:
-            columns.insert(0, pa.array(self._names[self.rows : self.rows + len(probabilities)], pa.string()))
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
-        self.rows += len(probabilities)
-
-    def close(self) -> None:
-        self._writer.close()
+def _json_values(column: pa.Array) -> list[Any]:
+    """Return the values of a column: numbers, text and truth values as they are, everything else as text."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return [value if value is not None and math.isfinite(value) else None for value in column.to_pylist()]
+    simple = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind)
+    return list((column if simple else as_words(column)).to_pylist())

@@ -5,18 +5,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedul._utils.documents import read_document_file
 from fedul._utils.files import read_json
-from fedul.classifier import FORMAT
 from fedul.core import Federation, RoundMetrics
-from fedul.data.load import load_study, resolve_data_config
+from fedul.data.files.classifier_file import DESCRIPTION, FORMAT
 from fedul.errors import FedulError, InputError
 from fedul.evaluation.check import check
 from fedul.evaluation.check_result import CheckResult
 from fedul.evaluation.document import Evaluation
 from fedul.training import Callback, Run, RunFolder, RunRecord, RunResult
+from fedul.training.run_data import load_run_data
 from fedul.training.run_files import CHECK, CONFIG, EVALUATION, METRICS, MODEL, RUN_SPEC
 
 
@@ -140,26 +141,28 @@ def collect_folder(run: RunFolder, federation: Federation | None = None) -> Repo
 
 
 def _describe_classifier(run: RunFolder) -> Mapping[str, Any]:
-    """Read classifier.json only: without weights, a report needs no custom model."""
-    file = run.path / MODEL / "classifier.json"
+    """Read the description only: without weights, a report needs no custom model."""
+    file = run.path / MODEL / DESCRIPTION
     described = read_json(file) if file.exists() else {"format": FORMAT}
     if not isinstance(described, dict) or described.get("format") != FORMAT:
         raise InputError(f"{file}: not a classifier of fedul; restore a copy of it.")
     return described
 
 
-def load_federation(record: RunRecord, callback: Callback) -> Federation | None:
-    """Return the federation that a run was trained on, if its data is still there and unchanged; else warn."""
+def load_federation(
+    record: RunRecord, folder: Path, callback: Callback, *, data: Any = None, priors: Any = None
+) -> Federation | None:
+    """Return the federation that a run was trained on, if its data is still there and unchanged; else warn.
+
+    Data or priors that are named and are not those of the run are an error.
+    """
     try:
-        if not record.data:
-            raise InputError("the run does not record where its data is from.")
-        federation = load_study(resolve_data_config(record.data)).federation
-        if federation.fingerprint() != record.data_fingerprint:
-            raise InputError("the data is not what the run was trained on.")
+        return load_run_data(record, folder, data=data, priors=priors).federation
     except FedulError as problem:
+        if data is not None or priors is not None:
+            raise
         callback.on_warning(f"the page has no class priors: {problem}")
         return None
-    return federation
 
 
 def _summarize_clients(federation: Federation | None) -> tuple[ClientSummary, ...] | None:

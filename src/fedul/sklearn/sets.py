@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul._utils.display import counted
 from fedul.core import Matrix, PriorScope, UnlabeledSets, pooled_class_mix, validate_priors
 from fedul.errors import InputError, unknown_name
 
@@ -223,8 +224,8 @@ def _parse_priors(priors: Any, classes: Sequence[Any] | None) -> tuple[list[Any]
     columns = list(range(shares.shape[1])) if classes is None else list(classes)
     if len(columns) != shares.shape[1]:
         raise InputError(
-            f"class priors: {shares.shape[1]} columns for {len(columns)} classes; give one column for each of "
-            f"{_join_names(columns)}."
+            f"class priors: {counted(shares.shape[1], 'column')} for {len(columns)} classes; give one column for each "
+            f"of {_join_names(columns)}."
         )
     return list(range(len(shares))) if keys is None else keys, columns, shares
 
@@ -235,7 +236,9 @@ def _names_by_row(values: Any, rows: int, what: str) -> list[Hashable]:
     except ValueError:  # lists of different lengths
         array = np.empty((0, 0))
     if array.ndim != 1 or len(array) != rows:
-        raise InputError(f"{what}: got shape {array.shape} for {rows} rows; give one name or number for each row.")
+        raise InputError(
+            f"{what}: got shape {array.shape} for {counted(rows, 'row')}; give one name or number for each row."
+        )
     names: list[Hashable] = array.tolist()
     for row, name in enumerate(names, start=1):
         if _is_missing(name):

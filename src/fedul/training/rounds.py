@@ -22,10 +22,10 @@ from fedul.engines.base import Broadcast, Engine, EngineMetrics
 from fedul.engines.client_store import ClientStore
 from fedul.engines.held_out import Reference, sum_held_out
 from fedul.engines.simulation.local_steps import split_client_state
-from fedul.errors import FedulError
 from fedul.methods.base import Method
 from fedul.models.weights import load_weights, weights_of
 from fedul.training.callbacks import Callback, RunInfo
+from fedul.training.divergence import diverged
 from fedul.training.early_stopping import is_finished
 from fedul.training.run_folder import RunFolder
 from fedul.training.selection import compare_with_best, is_best, is_selected
@@ -195,10 +195,7 @@ def _evaluate_round(
     # The training loss precedes the last step; without held-out rows, only the weights show whether it diverged.
     finite = all(bool(trained.weights[name].isfinite().all()) for name, _ in context.module.named_parameters())
     if not finite or not math.isfinite(metrics.loss) or not math.isfinite(total.loss or 0.0):
-        raise FedulError(
-            f"the loss is no longer finite in round {number}; use a smaller learning rate, "
-            "or look for very large values in the data."
-        )
+        raise diverged(f"the loss is no longer finite in round {number}", config)
     comparison = compare_with_best(before.best, total)
     load_weights(context.module, averaged)
     metrics = replace(

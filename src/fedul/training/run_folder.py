@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from fedul._utils.display import counted
 from fedul._utils.documents import read_document_file
-from fedul._utils.files import FolderLock, as_path, remove_leftovers, write_bytes, write_json
+from fedul._utils.files import FolderLock, as_path, remove_leftovers, write_bytes, write_json, write_problem
 from fedul.classifier import Classifier
 from fedul.core import RoundMetrics
 from fedul.engines.client_store import DiskStore
@@ -54,6 +55,7 @@ class RunFolder:
         the end of the block.
         """
         self.check(record, resume=resume)
+        self.make()
         with self._locked():
             self.check(record, resume=resume)  # again: it may have changed before it was locked
             yield self._prepare(record)
@@ -79,7 +81,9 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
-            raise InputError(f"{self.path}: cannot be created ({problem.strerror}); choose another --out.") from None
+            raise InputError(
+                f"{self.path}: cannot be created ({write_problem(problem)}); choose another --out."
+            ) from None
 
     def _refuse_file(self) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -95,7 +99,8 @@ class RunFolder:
             raise InputError(f"{self.path}: holds a different run ({difference}); choose another --out.")
         if not resume:
             raise InputError(
-                f"{self.path}: already holds this run; add --resume to continue it, or choose another --out."
+                f"{self.path}: already holds a run with these settings; add --resume to continue it, or choose another "
+                "--out."
             )
 
     def _prepare(self, record: RunRecord) -> TrainingState | None:
@@ -104,7 +109,9 @@ class RunFolder:
         file = self.path / run_files.CHECKPOINT
         state = read_checkpoint(file, self._identity) if file.exists() else None
         if state is not None and state.round > record.training.rounds:
-            raise InputError(f"{self.path}: already has {state.round} rounds; ask for at least as many with --rounds.")
+            raise InputError(
+                f"{self.path}: already has {counted(state.round, 'round')}; ask for at least as many with --rounds."
+            )
         if state is not None:  # a kill may have come between the checkpoint and the metrics
             self._write_metrics(state)
         record.write(self.path / run_files.CONFIG)  # with what a resumed run may change, such as the rounds
@@ -118,7 +125,7 @@ class RunFolder:
         try:
             others = [p.name for p in self.path.iterdir()] if self.path.is_dir() else []
         except OSError as problem:
-            raise InputError(f"{self.path}: cannot be read ({problem.strerror}).") from None
+            raise InputError(f"{self.path}: cannot be read ({problem.strerror}); choose another folder.") from None
         if any(not name.startswith(".") for name in others):
             raise InputError(
                 f"{self.path}: is not empty and not a run of fedul (no {file.name} in it); choose another folder."

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +38,8 @@ RESUMABLE_CHANGES = {
     "data_dir",
 }
 """Settings that a resumed run may change: they do not alter the rounds already done."""
+PATHS = ("data", "priors", "data_dir", "test_prior")
+"""Options of data that may be paths."""
 DEFAULTS = {
     **to_dict(TrainConfig()),
     **to_dict(BenchmarkDataConfig()),
@@ -62,6 +66,8 @@ class RunRecord(Document):
         are recorded as "custom".
     software : mapping of str to str
         Versions of fedul and PyTorch.
+    data_relative : mapping of str to str
+        The paths of `data` relative to the run folder, for a project that is moved as a whole.
     """
 
     data: Mapping[str, Any]
@@ -69,6 +75,7 @@ class RunRecord(Document):
     training: TrainConfig
     network_fingerprint: str
     software: Mapping[str, str]
+    data_relative: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -97,11 +104,17 @@ class RunRecord(Document):
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def difference(self, other: RunRecord) -> str:
-        """Return the first difference that makes `other` another run, as a phrase; empty if it is the same run."""
+        """Return the first difference that makes `other` another run, as a phrase; empty if it is the same run.
+
+        The same data may be in another place.
+        """
         theirs = other._identifying_fields()
+        moved = set[str]()
+        if self.data_fingerprint == other.data_fingerprint:
+            moved = recorded_paths(self.data) & recorded_paths(other.data)
         for name, value in self._identifying_fields().items():
             if isinstance(value, Mapping):
-                if difference := settings_difference(value, theirs[name]):
+                if difference := settings_difference(value, theirs[name], but=moved):
                     return difference
             elif value != theirs[name]:
                 return f"{name.replace('_', ' ')} differs"
@@ -112,8 +125,13 @@ class RunRecord(Document):
         return {name: values[name] for name in ("data", "data_fingerprint", "training", "network_fingerprint")}
 
     def write(self, file: Path) -> None:
-        """Write `config.json`."""
-        write_json(file, {"format": FORMAT, "version": VERSION, **self.to_dict()})
+        """Write `config.json`, with paths relative to its folder."""
+        relative = {}
+        for name in sorted(recorded_paths(self.data)):
+            with suppress(ValueError):  # another drive
+                relative[name] = os.path.relpath(self.data[name], os.path.abspath(file.parent))
+        record = replace(self, data_relative=relative)
+        write_json(file, {"format": FORMAT, "version": VERSION, **record.to_dict()})
 
     @classmethod
     def read(cls, file: Path) -> RunRecord:
@@ -121,11 +139,19 @@ class RunRecord(Document):
         return read_versioned(cls, file, FORMAT, VERSION, ("run", "train again"), "delete the folder to run it again")
 
 
-def settings_difference(stored: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Return the first setting in which two runs differ, as a phrase; empty if they are equal."""
-    for key in sorted(set(stored) | set(new)):
+def recorded_paths(data: Mapping[str, Any]) -> set[str]:
+    """Return the names of the options of data that are paths of files or folders; recorded paths are absolute."""
+    return {name for name in PATHS if isinstance(data.get(name), str) and os.path.isabs(data[name])}
+
+
+def settings_difference(stored: Mapping[str, Any], new: Mapping[str, Any], *, but: Collection[str] = ()) -> str:
+    """Return the first setting in which two runs differ, as a phrase; empty if they are equal.
+
+    The data comes first: other data has other options.
+    """
+    for key in sorted(set(stored) | set(new), key=lambda name: (name != "data", name)):
         there, here = (settings.get(key, DEFAULTS.get(key)) for settings in (stored, new))
-        if key not in RESUMABLE_CHANGES and there != here:
+        if key not in RESUMABLE_CHANGES and key not in but and there != here:
             there, here = ("not given" if value is None else value for value in (there, here))
             return f"{key.replace('_', '-')} is {there} there, {here} here"
     return ""
@@ -170,6 +196,5 @@ def _network_fingerprint(module: nn.Module) -> str:
 
 def _identifying_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that distinguish a run from others, without those at their default."""
-    return {
-        key: value for key, value in settings.items() if key not in RESUMABLE_CHANGES and value != DEFAULTS.get(key)
-    }
+    left_out = RESUMABLE_CHANGES | recorded_paths(settings)  # the fingerprint identifies the data, in any place
+    return {key: value for key, value in settings.items() if key not in left_out and value != DEFAULTS.get(key)}

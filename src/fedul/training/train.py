@@ -20,6 +20,7 @@ from fedul.classifier import Classifier
 from fedul.config import TrainConfig
 from fedul.core import Federation, Study, check_identifiability
 from fedul.engines.client_store import ClientStore, MemoryStore
+from fedul.engines.held_out import Reference
 from fedul.engines.simulation.engine import SimulationEngine, move_to_device
 from fedul.errors import InputError
 from fedul.methods.base import Method
@@ -27,6 +28,7 @@ from fedul.models import Model
 from fedul.models.weights import load_weights, precision_of, weights_of
 from fedul.training.callbacks import Callback, CallbackList, RunInfo
 from fedul.training.choice import Choice, resolve_recipe
+from fedul.training.divergence import check_diverged, first_weights
 from fedul.training.recipe import Recipe
 from fedul.training.resolve import resolve_run
 from fedul.training.result import DataCounts, Run, RunResult
@@ -95,8 +97,9 @@ def train(
     if resume and out is None:
         raise InputError("resume: needs out, the folder of the run to continue.")
     recipe = Recipe.of(config, settings, method=method, algorithm=algorithm, model=model)
+    callback = CallbackList(callbacks)
     return run_training(
-        data, recipe, out=out, resume=resume, force=force, callback=CallbackList(callbacks), info=RunInfo(0)
+        data, recipe, out=out, resume=resume, force=force, callback=callback, info=RunInfo(0), refuse_diverged=True
     )
 
 
@@ -109,8 +112,9 @@ def run_training(
     force: bool,
     callback: Callback,
     info: RunInfo,
+    refuse_diverged: bool = False,
 ) -> Run:
-    """Train as `train` does, as one of several runs that `info` describes."""
+    """Train as `train` does, as one of several runs that `info` describes; it may be one that diverged."""
     study = Study.of(data)
     federation = study.federation
     folder = None if out is None else RunFolder(out)
@@ -127,7 +131,8 @@ def run_training(
         if folder is not None and choice is not None:
             folder.save_choice(choice)
         counts, labels_used = DataCounts.of(federation), context.method.labels_used(federation)
-        run = complete_run(context, config, state, folder, callback, info, counts, labels_used, study, choice)
+        start = first_weights(context) if refuse_diverged else None
+        run = complete_run(context, config, state, folder, callback, info, counts, labels_used, study, choice, start)
         return replace(run, recipe=recipe, record=record)
 
 
@@ -142,10 +147,12 @@ def complete_run(
     labels_used: int,
     study: Study | None = None,
     choice: Choice | None = None,
+    start: Reference | None = None,
 ) -> Run:
     """Run the rounds that are missing, and deliver the classifier of the selected round.
 
-    The callback's `on_run_end` is called in any case, with None if the run fails or is interrupted.
+    With `start`, a run that diverged is refused. The callback's `on_run_end` is called in any case, with None if the
+    run fails or is interrupted.
     """
     info = replace(
         info,
@@ -158,6 +165,7 @@ def complete_run(
     try:
         callback.on_run_start(info)
         last = run_rounds(context, config, state, folder, callback, info)
+        check_diverged(start, last, context, config, callback)
         for message in context.method.final_warnings(last.history):
             callback.on_warning(message)
         run = _deliver(context, last, folder, counts, labels_used, study, choice)
@@ -168,7 +176,7 @@ def complete_run(
 
 
 def validate_run(data: Study, recipe: Recipe, *, force: bool = False) -> None:
-    """Raise what `train` would raise before its first round; nothing is trained and nothing is written."""
+    """Raise what `train` would raise before its first round; nothing is trained or written."""
     recipe = resolve_recipe(recipe, recipe.make_method(data.truth), data.federation, None)
     context = _build_context(data, recipe, MemoryStore())
     _startup_warnings(data.federation, context, recipe.config, force=force)

@@ -95,7 +95,7 @@ def cut_parquet(path: Path) -> None:
     [
         ("t.csv", b"", "is empty"),
         ("t.csv", b"a,b\n1,2,3\n", r"line 2: 3 cells for 2 columns; correct the line \('1,2,3'\)"),
-        ("t.csv", b"a,b\n1\n", "line 2: 1 cells for 2 columns"),
+        ("t.csv", b"a,b\n1\n", "line 2: 1 cell for 2 columns"),
         ("t.csv", b"a,a\n1,2\n", "two columns are named 'a'"),
         ("t.csv", b"a,,b\n1,2,3\n", "column 2 has no name"),
         ("t.csv", "a,ü\n1,2\n".encode("latin-1"), "is not UTF-8 text"),

@@ -18,7 +18,7 @@ def read_array_file(path: Path) -> NDArray[Any]:
     if path.is_dir():
         raise InputError(f"{path}: is a folder, but the classifier takes arrays; give .npy, .npz, .csv or idx images.")
     if not path.is_file():
-        raise InputError(f"{path}: there is no such file.")
+        raise InputError(f"{path}: there is no such file; correct the path.")
     ending = path.suffix.lower()
     if ending in (".npy", ".npz"):
         rows = _read_numpy(path)
@@ -58,7 +58,7 @@ def _read_numpy(path: Path) -> NDArray[Any]:
     except InputError:
         raise
     except Exception as problem:  # zip, zlib, tokenize and NumPy each have different errors for a damaged file
-        raise InputError(f"{path}: not a readable NumPy file of numbers ({problem}).") from None
+        raise InputError(f"{path}: not a readable NumPy file of numbers ({problem}); save the rows again.") from None
 
 
 def _read_csv(path: Path) -> NDArray[Any]:
@@ -72,11 +72,13 @@ def _read_csv(path: Path) -> NDArray[Any]:
                     rows.append([float(cell) for cell in cells])
                 except ValueError:
                     if number > 1:  # the first line may be a header
-                        raise InputError(f"{path}, line {number}: a cell is not a number.") from None
+                        raise InputError(
+                            f"{path}, line {number}: a cell is not a number; correct it, or leave out the header."
+                        ) from None
                 if rows and len(rows[-1]) != len(rows[0]):
                     raise InputError(f"{path}, line {number}: {len(rows[-1])} cells, the first row has {len(rows[0])}.")
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise InputError(f"{path}: not a readable CSV file ({problem}).") from None
+        raise InputError(f"{path}: not a readable CSV file ({problem}); save it as CSV in UTF-8.") from None
     if not rows:
         raise InputError(f"{path}: holds no rows.")
     return np.array(rows)

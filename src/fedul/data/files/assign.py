@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from fedul._utils.display import counted
 from fedul.core import Index, Labels, Matrix, PriorScope, Schema
 from fedul.data.files.priors_table import PriorsTable, StatedPriors
 from fedul.data.files.schema.column_stats import as_words
@@ -187,7 +188,7 @@ def _are_of_rows(
     if priors_of == "rows" and other:
         raise InputError(
             f"{table.source}: the counts of set '{other[0]}' of client '{client}' sum to {stated[other[0]].cases:g}, "
-            f"but it has {sizes[other[0]]} rows; correct them, or use --priors-of population."
+            f"but it has {counted(int(sizes[other[0]]), 'row')}; correct them, or use --priors-of population."
         )
     if priors_of == "auto":
         return not other and all(own.counted for own in stated.values())

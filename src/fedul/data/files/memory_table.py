@@ -21,8 +21,9 @@ class MemoryTable(Table):
 
     content: pa.Table = None
 
-    def _read(self, wanted: list[str], as_written: bool) -> Iterator[pa.RecordBatch]:
-        return map(missing_as_null, self.content.select(wanted).to_batches(BLOCK_ROWS))
+    def _read(self, wanted: list[str], as_written: bool, verbatim: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for block in self.content.select(wanted).to_batches(BLOCK_ROWS):
+            yield missing_as_null(block, verbatim)
 
 
 def is_dataframe(value: object) -> bool:

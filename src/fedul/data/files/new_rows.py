@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
@@ -25,6 +27,16 @@ from fedul.data.files.thousands import check_thousands_points
 from fedul.errors import InputError
 
 IMAGES_PER_BLOCK = 1024
+INDEX = "Unnamed: 0"
+"""Name of a first column that has none, as pandas calls it."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowBlock:
+    """Some rows: `inputs` encoded for the classifier (n, ...), and `identifiers`, columns to copy, if any."""
+
+    inputs: NDArray[Any]
+    identifiers: pa.RecordBatch | None = None
 
 
 class RowReader:
@@ -40,9 +52,13 @@ class RowReader:
         Adjustments of the sites, which rows get after encoding.
     client : str, optional
         Client of all rows. Without it, a table may name the client of each row, and other rows get the mean adjustment.
+    keep : sequence of str
+        Columns of a table to copy next to the rows, such as an identifier.
 
     Attributes
     ----------
+    ignored : dict of str to None
+        Columns of a table that are neither features nor copied, in their order. Filled while iterating.
     unseen : Counter of str
         By column, the number of values that did not occur in training. Filled while iterating.
     unknown_sites : int
@@ -55,37 +71,51 @@ class RowReader:
         schema: Schema | None,
         adjustments: SiteAdjustments | None = None,
         client: str | None = None,
+        keep: Sequence[str] = (),
     ) -> None:
+        if keep and not isinstance(schema, TableSchema):
+            raise InputError(
+                "keep: copies columns of a table, but this classifier takes images or arrays; leave it out."
+            )
         self._table = as_table(source, "rows") if is_dataframe(source) else None
         self._path = Path("rows" if self._table else source).expanduser()
-        self._schema, self._adjustments, self._client = schema, adjustments, client
+        self._schema, self._adjustments, self._client, self.keep = schema, adjustments, client, tuple(keep)
+        self.ignored: dict[str, None] = {}
         self.unseen: Counter[str] = Counter()
         self.unknown_sites = 0
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
+        return (block.inputs for block in self.blocks())
+
+    def blocks(self) -> Iterator[RowBlock]:
+        """Yield the encoded rows with the columns that identify them: those to copy, or the file of an image."""
         if isinstance(self._schema, TableSchema):
             yield from self._table_blocks(self._schema)
         elif self._table is not None:
             raise InputError("rows: this classifier was not trained on a table; give arrays, or images as files.")
         elif not self._path.exists():
-            raise InputError(f"{self._path}: there is no such file.")
+            raise InputError(f"{self._path}: there is no such file; correct the path.")
         elif isinstance(self._schema, ImageSchema) and self._files:
             for first in range(0, len(self._files), IMAGES_PER_BLOCK):
                 files = self._files[first : first + IMAGES_PER_BLOCK]
-                yield np.stack([read_image(file, self._schema) for file in files])
+                inputs = np.stack([read_image(file, self._schema) for file in files])
+                names = pa.array([self._name(file) for file in files], pa.string())
+                yield RowBlock(inputs, pa.RecordBatch.from_arrays([names], names=["file"]))
         else:
             rows = read_array_file(self._path)
-            yield rows if self._adjustments is None else self._adjusted(rows, [self._client] * len(rows))
+            yield RowBlock(rows if self._adjustments is None else self._adjusted(rows, [self._client] * len(rows)))
 
-    def _table_blocks(self, schema: TableSchema) -> Iterator[NDArray[Any]]:
-        tables = open_tables(self._table or str(self._path))
+    def _table_blocks(self, schema: TableSchema) -> Iterator[RowBlock]:
+        tables = open_tables(self._table or str(self._path), index=INDEX)
         for table in tables:
             check_thousands_points(table, [column.name for column in schema.columns if isinstance(column, Number)])
         rows = 0
         for table in tables:
             done = 0
             key = self._client_column(table)
-            for block in table.blocks([*schema.names, *key]):
+            used = [*schema.names, *key]
+            self.ignored |= dict.fromkeys(name for name in table.columns if name not in {*used, *self.keep})
+            for block in table.blocks(used, verbatim=[name for name in self.keep if name not in used]):
                 inputs, unseen = schema.encode(block, table, first=done)
                 self.unseen.update(unseen)
                 done += len(inputs)
@@ -95,10 +125,10 @@ class RowReader:
                     for place in schema.number_places():  # a missing value is the mean, also without an indicator
                         absent = block.column(schema.column_at(place).name).is_null(nan_is_null=True)
                         inputs[np.asarray(absent), place] = 0
-                yield inputs
+                yield RowBlock(inputs, block.select(list(self.keep)) if self.keep else None)
             rows += done
         if not rows:
-            raise InputError(f"{self._path}: holds no rows.")
+            raise InputError(f"{self._path}: holds no rows; give a table with rows.")
 
     def _client_column(self, table: Table) -> list[str]:
         """Return the column of a table that names the client of each row, if it is needed and there is one."""
@@ -121,12 +151,9 @@ class RowReader:
             return []
         return image_files(self._path)
 
-    @property
-    def names(self) -> list[str]:
-        """The file of each row, relative to the folder that was given; empty if rows are not images."""
-        if not self._path.is_dir():
-            return [_safe_name(file.name) for file in self._files]
-        return [_safe_name(str(file.relative_to(self._path))) for file in self._files]
+    def _name(self, file: Path) -> str:
+        """Return an image file relative to the folder that was given."""
+        return _safe_name(str(file.relative_to(self._path)) if self._path.is_dir() else file.name)
 
 
 def unknown_sites_message(rows: int) -> str:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from fedul._utils.display import counted
 from fedul.data.files.schema.column_stats import as_words
 from fedul.errors import InputError, did_you_mean, first_line, list_names
 
@@ -83,15 +84,18 @@ class Table(ABC):
                 has = f"{guess} It has" if guess else "; it has"
                 raise InputError(f"{self.source}: there is no column '{name}'{has} {list_names(self.columns)}.")
 
-    def blocks(self, columns: Sequence[str] | None = None, *, as_written: bool = False) -> Iterator[pa.RecordBatch]:
+    def blocks(
+        self, columns: Sequence[str] | None = None, *, as_written: bool = False, verbatim: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, with these columns alone.
 
-        Decimal commas of a CSV file are replaced with points, unless `as_written`.
+        Decimal commas of a CSV file are replaced with points, unless `as_written`. The columns `verbatim` follow the
+        others; in these, texts that usually stand for a missing value stay as they are too.
         """
         wanted = list(self.columns if columns is None else columns)
-        self.check_has(wanted)
+        self.check_has([*wanted, *verbatim])
         try:
-            yield from self._read(wanted, as_written)
+            yield from self._read([*wanted, *verbatim], as_written, verbatim)
         except pa.ArrowInvalid as problem:
             raise self._damaged(str(problem)) from None
         except UnicodeDecodeError:  # from a message that quotes bytes which are not text
@@ -100,7 +104,7 @@ class Table(ABC):
             raise self._damaged(first_line(problem)) from None
 
     @abstractmethod
-    def _read(self, wanted: list[str], as_written: bool) -> Iterator[pa.RecordBatch]:
+    def _read(self, wanted: list[str], as_written: bool, verbatim: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield blocks of these columns; see `blocks`."""
 
     def describe_row(self, number: int) -> str:
@@ -122,9 +126,8 @@ class Table(ABC):
         if wrong := WRONG_CELLS.search(problem):
             row, expected, found, text = wrong.groups()
             line = f", line {row}" if row else ""
-            return InputError(
-                f"{self.source}{line}: {found} cells for {expected} columns; correct the line ('{text[:40]}')."
-            )
+            cells = f"{counted(int(found), 'cell')} for {counted(int(expected), 'column')}"
+            return InputError(f"{self.source}{line}: {cells}; correct the line ('{text[:40]}').")
         if "UTF8" in problem or "UTF-8" in problem:
             return InputError(f"{self.source}: is not UTF-8 text; save it as CSV in UTF-8.")
         reason = problem.splitlines()[0][:150].rstrip(".:")
@@ -148,14 +151,14 @@ class CsvTable(Table):
     separator: str = ","
     decimal_commas: bool = False
 
-    def _read(self, wanted: list[str], as_written: bool) -> Iterator[pa.RecordBatch]:
+    def _read(self, wanted: list[str], as_written: bool, verbatim: Sequence[str]) -> Iterator[pa.RecordBatch]:
         options = (
             pacsv.ReadOptions(column_names=list(self.columns), skip_rows=1, block_size=BLOCK_BYTES, use_threads=False),
             pacsv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             pacsv.ConvertOptions(
                 column_types={name: pa.string() for name in wanted},
                 include_columns=wanted,
-                null_values=MISSING,
+                null_values=[""] if verbatim else MISSING,
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=True,
             ),
@@ -163,7 +166,8 @@ class CsvTable(Table):
         try:
             with pacsv.open_csv(self.source, *options) as reader:
                 for block in reader:
-                    yield _with_points(block) if self.separator == ";" and not as_written else block
+                    block = missing_as_null(block, verbatim) if verbatim else block
+                    yield _with_points(block, verbatim) if self.separator == ";" and not as_written else block
         except pa.ArrowInvalid as problem:
             if "Empty CSV" not in str(problem) and "Could not skip initial" not in str(problem):  # only a header
                 raise
@@ -190,9 +194,8 @@ class CsvTable(Table):
                     if not any(cell.strip() for cell in cells):
                         continue
                     if len(cells) != len(self.columns):
-                        raise InputError(
-                            f"{where}: {len(cells)} cells for {len(self.columns)} columns; correct the line."
-                        )
+                        counts = f"{counted(len(cells), 'cell')} for {counted(len(self.columns), 'column')}"
+                        raise InputError(f"{where}: {counts}; correct the line.")
                     if self.separator == ";":
                         cells = [cell.replace(",", ".") if DECIMAL_COMMA.match(cell) else cell for cell in cells]
                     yield where, dict(zip(self.columns, cells, strict=True))
@@ -203,20 +206,21 @@ class CsvTable(Table):
 class ParquetTable(Table):
     """A Parquet file."""
 
-    def _read(self, wanted: list[str], as_written: bool) -> Iterator[pa.RecordBatch]:
+    def _read(self, wanted: list[str], as_written: bool, verbatim: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(self.source) as file:
-            yield from map(missing_as_null, file.iter_batches(BLOCK_ROWS, columns=wanted))
+            for block in file.iter_batches(BLOCK_ROWS, columns=wanted):
+                yield missing_as_null(block.select(wanted), verbatim)
 
 
-def missing_as_null(block: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a block in which texts that stand for a missing value ("NA", "?") are null, as in a CSV file."""
+def missing_as_null(block: pa.RecordBatch, verbatim: Sequence[str] = ()) -> pa.RecordBatch:
+    """Return a block in which texts that stand for a missing value ("NA", "?") are null, except in some columns."""
     columns = []
-    for column in block.columns:
+    for name, column in zip(block.schema.names, block.columns, strict=True):
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
             column = column.cast(pa.string())
-        if pa.types.is_string(column.type):
+        if pa.types.is_string(column.type) and name not in verbatim:
             column = pc.if_else(pc.is_in(column, pa.array(MISSING)), None, column)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, names=block.schema.names)
@@ -232,30 +236,38 @@ def table_paths(named: str) -> list[Path]:
         problem = "a folder without tables; give .csv or .parquet files"
     elif glob.has_magic(named):
         files = sorted(Path(each) for each in glob.glob(str(path)) if os.path.isfile(each))
-        problem = "no file matches this pattern"
+        problem = "no file matches this pattern; correct it"
     else:
-        files, problem = [], "there is no such file"
+        files, problem = [], "there is no such file; correct the path"
     if not files:
         raise InputError(f"{named}: {problem}.")
     return files
 
 
-def open_tables(source: str | Table) -> Sequence[Table]:
-    """Return the tables that a path, folder or pattern names; a table stands for itself."""
-    return [source] if isinstance(source, Table) else [open_table(path) for path in table_paths(source)]
+def open_tables(source: str | Table, *, index: str = "") -> Sequence[Table]:
+    """Return the tables that a path, folder or pattern names, as `open_table` does; a table stands for itself."""
+    return [source] if isinstance(source, Table) else [open_table(path, index=index) for path in table_paths(source)]
 
 
-def open_table(path: Path) -> Table:
-    """Return a file with its columns; an InputError says why it is not a table."""
+def open_table(path: Path, *, index: str = "") -> Table:
+    """Return a file with its columns; an InputError says why it is not a table.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    index : str, optional
+        Name for a first column that has none, as an index often has; without it such a file is refused.
+    """
     if not path.is_file():
-        raise InputError(f"{path}: there is no such file.")
+        raise InputError(f"{path}: there is no such file; correct the path.")
     try:
         with path.open("rb") as file:
             start = file.read(HEADER_BYTES)
     except OSError as problem:
-        raise InputError(f"{path}: cannot be read ({problem.strerror}).") from None
+        raise InputError(f"{path}: cannot be read ({problem.strerror}); give a file that you may read.") from None
     if not start:
-        raise InputError(f"{path}: is empty.")
+        raise InputError(f"{path}: is empty; give a table with a header and rows.")
     if path.suffix.lower() in (".parquet", ".pq"):
         try:
             with pq.ParquetFile(path) as parquet:
@@ -278,11 +290,16 @@ def open_table(path: Path) -> Table:
         columns = tuple(cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=separator)))
     except (csv.Error, StopIteration):
         raise InputError(f"{path}: its first line does not name columns; give a CSV with a header.") from None
+    if not columns[0] and len(columns) > 1:
+        columns = (index, *columns[1:])
     return CsvTable(str(path), columns, separator, separator == ";" and DECIMAL_COMMAS.search(start) is not None)
 
 
-def _with_points(block: pa.RecordBatch) -> pa.RecordBatch:
+def _with_points(block: pa.RecordBatch, verbatim: Sequence[str]) -> pa.RecordBatch:
     """Return a block with decimal commas, which occur in files with semicolons, replaced with points."""
     pattern = r"^\s*([+-]?\d*),(\d+)\s*$"
-    columns = [pc.replace_substring_regex(column, pattern, r"\1.\2") for column in block.columns]
+    columns = [
+        column if name in verbatim else pc.replace_substring_regex(column, pattern, r"\1.\2")
+        for name, column in zip(block.schema.names, block.columns, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, names=block.schema.names)

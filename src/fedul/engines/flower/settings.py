@@ -10,6 +10,20 @@ from fedul._utils.settings import option, parse_names, validate_fields
 from fedul.errors import InputError
 
 
+def parse_class_names(value: Any) -> tuple[str, ...]:
+    """Return names as `parse_names` does, but refuse an empty one.
+
+    >>> parse_class_names("flu,,cold")
+    Traceback (most recent call last):
+    ValueError: names of classes, none of them empty, separated by commas
+    """
+    names = parse_names(value)
+    count = len(value.split(",")) if isinstance(value, str) and value.strip() else len(value)
+    if len(names) < count:
+        raise ValueError("names of classes, none of them empty, separated by commas")
+    return names
+
+
 @dataclass(frozen=True)
 class CoordinatorConfig:
     """Options of the coordinator of a run on Flower, beside those of training."""
@@ -17,7 +31,9 @@ class CoordinatorConfig:
     out: str = option("", "Run folder, on the coordinator's machine (an absolute path).")
     resume: bool = option(False, "Continue the run in out, or start it if there is none.")
     classes: tuple[str, ...] = option(
-        (), "Classes, separated by commas; the priors of every site have exactly these.", parse=parse_names
+        (),
+        "Classes, separated by commas; the priors of every site have exactly these: --classes flu,cold.",
+        parse=parse_class_names,
     )
     test_prior: str = option(
         "uniform", "Class mix of the population that the classifier is for: uniform, or 'A=0.1,B=0.9'."

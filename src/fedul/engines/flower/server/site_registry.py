@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from fedul._utils.display import counted
 from fedul.config import TrainConfig
 from fedul.core import Matrix
 from fedul.data.files.schema.column_problems import column_problem
@@ -149,7 +150,7 @@ class SiteRegistry:
                     f"({connected}{refused}); start the others, or set sites to a smaller number."
                 )
             refused = f"; refused until restarted: {', '.join(sorted(self._refused))}" if self._refused else ""
-            self.callback.on_warning(f"waiting for {config.sites} sites; connected: {connected}{refused}.")
+            self.callback.on_warning(f"waiting for {counted(config.sites, 'site')}; connected: {connected}{refused}.")
             self._wait(nodes, left)
 
     def _wait(self, nodes: set[int], seconds: float) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from fedul import models
+from fedul._utils.display import counted
 from fedul._utils.hardware import default_threads, torch_threads
 from fedul.algorithms import ALGORITHMS
 from fedul.core import UnlabeledSets, Weights, prior_ranks
@@ -92,7 +93,7 @@ def _hello(data: SiteData, request: Message) -> Message:
 def _check_rows(data: SiteData, rows: int) -> None:
     """Refuse to disclose anything about a handful of rows: their moments would disclose single ones."""
     if rows < data.config.min_rows:
-        raise PublicError(f"it has {rows} rows to train on, fewer than its min-rows {data.config.min_rows}")
+        raise PublicError(f"it has {counted(rows, 'row')} to train on, fewer than its min-rows {data.config.min_rows}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,53 @@
+"""The documents of `--json` have the keys that docs/json.md lists."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ..places import ROOT
+from .command import Fedul, Warm
+
+ROW = re.compile(r"^\| (`[^|]*) \|[^|]*\| (`[^|]*) \|$", re.MULTILINE)
+NAMES = re.compile(r"`([^`]+)`")
+DATA = "--data patients.csv --priors prevalence.csv --client-column hospital --set-column month --truth-column truth"
+
+
+def listed() -> dict[str, list[str]]:
+    """Return the keys that the documentation lists, by command."""
+    rows = ROW.findall((ROOT / "docs/json.md").read_text())
+    return {command: NAMES.findall(keys) for commands, keys in rows for command in NAMES.findall(commands)}
+
+
+@pytest.fixture
+def fedul(warm: Warm, trained_hospitals: Path) -> Fedul:
+    return partial(warm.run, at=trained_hospitals)
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("check", DATA),
+        ("train", "--clients 2 --method fedul --rounds 1 --out NEW"),
+        ("evaluate", "RUN --folds 2"),
+        ("report", "RUN"),
+        ("predict", "RUN new.csv"),
+        ("predict", "RUN new.csv --out p.csv --coverage 0.9"),
+        ("predict", "RUN patients.csv --keep month --coverage 0.9 --estimate-prior"),
+        ("export", "RUN --format card"),
+        ("compare", "--methods fedul --seeds 1 --clients 2 --rounds 1"),
+        ("example", "EXAMPLE"),
+        ("federation new", "FEDERATION --classes a,b"),
+        ("methods", ""),
+        ("algorithms", ""),
+        ("datasets", ""),
+        ("reproduce", ""),
+    ],
+)
+def test_a_document_has_exactly_the_keys_that_are_documented(fedul: Fedul, command: str, options: str) -> None:
+    outcome = fedul(f"{command} {options} --json")
+    assert outcome.code == 0, outcome.err
+    assert sorted(outcome.document) == sorted(listed()[command])
