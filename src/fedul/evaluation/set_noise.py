@@ -20,7 +20,7 @@ import numpy as np
 from fedul.core import RANK_TOLERANCE, Matrix
 from fedul.evaluation.set_means import SetMeans
 
-POOLED_ROWS = 10.0
+POOLED_ROWS = 2.0
 """Rows per feature that the pooled scatter counts beside those of a set. The eigenvalues of a scatter of few rows
 spread widely, and so would the draws."""
 

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from fedul import models
 from fedul._utils.display import counted
 from fedul._utils.files import tensors_digest
@@ -27,6 +25,7 @@ from fedul.methods.base import Method
 from fedul.models import Model
 from fedul.models.weights import load_weights, precision_of, weights_of
 from fedul.training.callbacks import Callback, CallbackList, RunInfo
+from fedul.training.check_fit import check_fit
 from fedul.training.choice import Choice, resolve_recipe
 from fedul.training.divergence import check_diverged, first_weights
 from fedul.training.recipe import Recipe
@@ -211,7 +210,7 @@ def _build_context(study: Study, recipe: Recipe, store: ClientStore) -> RunConte
     model, classes = name if recipe.model is None else recipe.model, len(federation.classes)
     module = models.build(model, federation.input_shape, classes, config.seed, federation.test_prior)
     method = recipe.make_method(truth)
-    _check_fit(federation, module, method, config)
+    check_fit(federation, module, method, config)
     if config.start_weights:
         models.load_start_weights(module, config.start_weights)
     algorithm = recipe.make_algorithm()
@@ -221,22 +220,6 @@ def _build_context(study: Study, recipe: Recipe, store: ClientStore) -> RunConte
     engine = SimulationEngine(federation, method, algorithm, module, config, store)
     labelled = None if truth is None else Study(federation, truth)
     return RunContext(federation.spec, labelled, module, name, method, algorithm, engine, store)
-
-
-def _check_fit(federation: Federation, module: nn.Module, method: Method, config: TrainConfig) -> None:
-    """Refuse what would fail only in the first step, when a run folder exists already."""
-    if config.augment != "none" and len(federation.input_shape) != 3:
-        raise InputError(f"augment {config.augment}: needs images, but a row has shape {federation.input_shape}.")
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise InputError("the model has no weights to train; use one that has.")
-    if config.batch_size == 1 and any(isinstance(layer, nn.BatchNorm1d) for layer in module.modules()):
-        raise InputError("batch-size 1: batch norm needs two rows a step; use a larger one, or another model.")
-    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
-        for client in federation.clients:
-            if len(method.task(client, federation.spec)) < 2:
-                raise InputError(
-                    f"client '{client.name}' has one row to train on; batch norm needs two, so use another model."
-                )
 
 
 def _deliver(

@@ -22,6 +22,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from fedul._utils.display import counted
+from fedul.data.files.file_kinds import MAGIC
 from fedul.data.files.schema.column_stats import as_words
 from fedul.errors import InputError, did_you_mean, first_line, list_names
 
@@ -34,21 +35,6 @@ HEADER_BYTES = 2**20
 DECIMAL_COMMAS = re.compile(rb'(?:^|;)\s*"?[+-]?\d*,\d+"?\s*(?:;|$)', re.MULTILINE)
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+\s*%?\s*$")
 WRONG_CELLS = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+): ?(.*)")
-MAGIC = {
-    b"PK\x03\x04": "a zip archive or an Excel file",
-    b"\xd0\xcf\x11\xe0": "an Excel file",
-    b"\x1f\x8b": "compressed",
-    b"BZh": "compressed",
-    b"\xfd7zXZ": "compressed",
-    b"(\xb5/\xfd": "compressed",
-    b"PAR1": "a Parquet file",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"%PDF": "a PDF",
-    b"SQLite": "a database",
-}
 
 
 @dataclass(frozen=True)
