@@ -21,7 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:fedul-refined. in 1 rounds")
+@pytest.mark.filterwarnings("ignore:fedul-refined. in 1 round")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_pair_learns_better_than_chance_and_can_be_resumed(method: str, algorithm: str, tmp_path: Path) -> None:

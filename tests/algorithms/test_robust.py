@@ -20,7 +20,7 @@ from fedul.algorithms import make_algorithm
 from fedul.core import Matrix, Study, Update, Weights
 from fedul.engines.base import Broadcast
 from fedul.engines.simulation.engine import SimulationEngine
-from fedul.errors import EnvironmentFailure, InputError
+from fedul.errors import EnvironmentFailure, FedulError, InputError
 from fedul.training import Run
 
 from ..factories import digits, make_update, random_updates, random_weights
@@ -168,9 +168,8 @@ def trained(study: Study, name: str) -> Run:
 
 @pytest.mark.usefixtures("poisoned")
 def test_one_poisoned_client_of_five_ruins_fedavg() -> None:
-    error = trained(digits(5), "fedavg").test_error
-    assert error is not None
-    assert error > 0.5
+    with pytest.raises(FedulError, match="the training diverged"):
+        trained(digits(5), "fedavg")
 
 
 @robust

@@ -83,6 +83,6 @@ def _hotter(line: str) -> str:
 
 def test_research_data_can_be_evaluated_too(warm: Warm, tmp_path: Path) -> None:
     run = partial(warm.run, at=tmp_path)
-    assert run("train --data digits --clients 3 --sets-disjoint --rounds 3 --out RUN").code == 0
-    document = run("evaluate RUN --folds 2 --json").document
+    assert run("train --data digits --clients 3 --sets-disjoint --method fedul --rounds 8 --out RUN").code == 0
+    document = run("evaluate RUN --folds 4 --json").document
     assert abs(document["estimated_accuracy"] - document["accuracy"]) < 0.2

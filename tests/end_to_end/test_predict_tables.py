@@ -112,7 +112,7 @@ def test_parquet_is_read_from_standard_input(fedul: Fedul, folder: Path) -> None
     [
         ("", "standard input: is empty; give a table"),
         ("a,b\n1,2\n", "standard input: there is no column 'temperature'"),
-        (ROWS.replace("39.4", "hot"), "standard input, row 1"),
+        (ROWS.replace("39.4", "hot"), "standard input, line 2"),
     ],
 )
 def test_messages_about_standard_input_name_it(fedul: Fedul, folder: Path, text: str, complaint: str) -> None:

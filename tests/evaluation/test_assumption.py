@@ -221,8 +221,8 @@ def test_rounding_is_that_declared_or_else_that_of_the_numbers(
         np.full((2, 2), 0.5),
         np.zeros((2, 1)),
         False,
-        sampling,
-        declared,
+        sampling=sampling,
+        rounding=declared,
     )
     assert rounding_error(client) == error
 

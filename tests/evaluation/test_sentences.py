@@ -17,7 +17,7 @@ LOYAL = ColumnDifference("LoyalCH", "7", None, -0.83, 0.001)
 
 
 def evaluation(test: AssumptionTest) -> Evaluation:
-    return Evaluation(0.8, (0.7, 0.9), 100, 0.1, ("a", "b"), test)
+    return Evaluation(0.8, (0.7, 0.9), 100, ("a", "b"), test)
 
 
 @pytest.mark.parametrize(
