@@ -33,7 +33,7 @@ from fedul.core import (
     tensor_view,
     validate_class_mix,
 )
-from fedul.core.prediction_sets import check_coverage, named_sets
+from fedul.core.prediction_sets import level_for, named_sets
 from fedul.data.files.classifier_file import read_classifier, write_classifier
 from fedul.data.files.memory_table import is_dataframe
 from fedul.data.files.new_rows import RowReader, unknown_sites_message
@@ -73,6 +73,8 @@ class Classifier:
         How tables or image files become inputs; None where training rows were arrays.
     site_adjustments : SiteAdjustments or None
         How rows of each site are adjusted; None where they are not.
+    set_levels : sequence of float
+        Levels of prediction sets (`core.prediction_sets`); may be empty.
 
     Examples
     --------
@@ -92,6 +94,7 @@ class Classifier:
     prior: Matrix = None  # type: ignore[assignment]  # None means the trained one
     schema: Schema | None = None
     site_adjustments: SiteAdjustments | None = None
+    set_levels: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         if self.prior is None:
@@ -200,13 +203,9 @@ class Classifier:
     def predict_set(
         self, rows: Any, coverage: float = 0.9, batch_size: int = PREDICT_BATCH, *, client: str | None = None
     ) -> list[tuple[str, ...]]:
-        """Return for each row the smallest set of classes whose probabilities sum to at least `coverage`.
-
-        Arguments are those of `predict_proba`, and `coverage`, above 0 and at most 1. A set is a tuple of names, the
-        most probable class first.
-        """
-        check_coverage(coverage)
-        return named_sets(self.predict_proba(rows, batch_size, client=client), self.classes, coverage)
+        """Return the smallest set of classes of each row that has the true one with this probability on average."""
+        level = level_for(coverage, self.set_levels)
+        return named_sets(self.predict_proba(rows, batch_size, client=client), self.classes, level)
 
     def for_site(self, client: str | None) -> Classifier:
         """Return the classifier for rows of one client; None stands for an unknown one, with the mean adjustment."""
@@ -248,6 +247,7 @@ class Classifier:
             "trained_prior": self.trained_prior.tolist(),
             "temperature": self.temperature,
             "prior": self.prior.tolist(),
+            "set_levels": list(self.set_levels),
             "schema": None if self.schema is None else self.schema.to_dict(),
         }
         if self.site_adjustments is not None:
@@ -287,6 +287,7 @@ class Classifier:
             np.array(description["prior"]),
             schema=schema_from_dict(description.get("schema")),
             site_adjustments=None if adjusted is None else read_adjustments(folder, adjusted),
+            set_levels=tuple(description.get("set_levels", ())),
         )
 
 

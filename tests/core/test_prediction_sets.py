@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedul.core.prediction_sets import prediction_sets
+from fedul.core.prediction_sets import coverage_levels, level_for, prediction_sets
 from fedul.errors import InputError
 
 NUMBERS = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6).filter(lambda values: sum(values) > 0.01)
@@ -67,3 +67,29 @@ def test_calibrated_probabilities_cover_the_true_class_at_least_as_often_as_stat
 def test_a_coverage_that_is_no_probability_is_refused(coverage: float) -> None:
     with pytest.raises(InputError, match="coverage: must be above 0 and at most 1"):
         prediction_sets(np.full((1, 2), 0.5), coverage)
+
+
+@pytest.mark.parametrize("coverage", [0.75, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("concentration", [0.3, 1.0])
+def test_levels_make_sets_cover_as_often_as_wanted(coverage: float, concentration: float) -> None:
+    """Classes are drawn with the probabilities, so these are calibrated."""
+    generator = np.random.default_rng(0)
+    probabilities = generator.dirichlet([concentration] * 4, 20_000)
+    labels = (probabilities.cumsum(axis=1) > generator.uniform(size=(20_000, 1))).argmax(axis=1)
+    levels = coverage_levels(probabilities, np.ones(20_000))
+    covered = prediction_sets(probabilities, level_for(coverage, levels))[np.arange(20_000), labels].mean()
+    assert covered == pytest.approx(max(coverage, (probabilities.argmax(axis=1) == labels).mean()), abs=0.015)
+
+
+def test_levels_of_reweighted_rows_are_those_of_repeated_rows() -> None:
+    rows = np.random.default_rng(1).dirichlet([1, 1, 1], 50)
+    weights = np.random.default_rng(2).integers(1, 4, 50)
+    repeated = coverage_levels(np.repeat(rows, weights, axis=0), np.ones(int(weights.sum())))
+    assert np.allclose(coverage_levels(rows, weights.astype(float)), repeated)
+
+
+def test_levels_rise_with_the_coverage_and_all_classes_cover_everything() -> None:
+    levels = coverage_levels(np.random.default_rng(3).dirichlet([1, 1, 1], 200), np.ones(200))
+    assert list(levels) == sorted(levels)
+    assert level_for(1.0, levels) == 1.0
+    assert level_for(0.9, ()) == 0.9

@@ -168,3 +168,34 @@ def test_images_are_described_by_principal_components_without_names() -> None:
     described = features(inputs)
     assert features.columns == ()
     assert described.T @ described / 40 == pytest.approx(np.eye(COMPONENTS), abs=1e-5)
+
+
+def four_sets() -> Federation:
+    priors = [[0.8, 0.2], [0.3, 0.7], [0.5, 0.5], [0.1, 0.9]]
+    return make_federation(*(make_client(name, priors, [6, 5, 4, 3]) for name in ("north", "south")))
+
+
+def test_no_model_predicts_a_row_of_a_set_it_was_trained_on() -> None:
+    train, data = RecordTraining(), four_sets()
+    predictions = cross_fit(data, train, folds=3)
+    for number, client in enumerate(predictions.clients):
+        odds = np.log(client.probabilities[:, 1] / client.probabilities[:, 0]).round().astype(int)
+        for fold, part in enumerate(train.started, start=1):
+            left_out = {client.set_names[m] for m in client.sets[odds == fold]}
+            assert not left_out & set(part.clients[number].set_names)
+            assert left_out | set(part.clients[number].set_names) == set(client.set_names)
+        assert len({*odds}) == 3
+
+
+def test_a_client_with_two_sets_leaves_rows_out() -> None:
+    train = RecordTraining()
+    cross_fit(make_federation(make_client("a", PRIORS, [9, 9])), train, folds=3)
+    assert all(len(part.clients[0].priors) == 2 and len(part.clients[0].train) == 12 for part in train.started)
+
+
+def test_scores_of_models_that_differ_in_their_level_only_are_equal() -> None:
+    client = cross_fit(four_sets(), RecordTraining(), folds=3).clients[0]
+    assert client.scores is not None
+    assert np.abs(client.scores).max() < 1e-3
+    assert client.model_variance is not None
+    assert np.abs(client.model_variance).max() < 1e-6

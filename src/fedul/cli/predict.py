@@ -48,7 +48,7 @@ def predict(
     coverage: Annotated[
         float | None,
         typer.Option(
-            help="Add the smallest set of classes with this probability: --coverage 0.9 gives the column set(0.9)."
+            help="Add the smallest set of classes that has the true one this often, e.g. --coverage 0.9: set(0.9)."
         ),
     ] = None,
     prior: Annotated[

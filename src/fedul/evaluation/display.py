@@ -38,6 +38,11 @@ def evaluation_view(evaluation: Evaluation) -> Group:
         parts.append(_class_table(evaluation))
     if evaluation.confusion and len(evaluation.classes) <= MAX_CLASSES:
         parts.append(_confusion_table(evaluation))
+    if evaluation.prediction_sets:
+        sets = "; ".join(
+            f"{each.coverage:.0%}: {each.estimated:.1%}, {each.size:.1f} classes" for each in evaluation.prediction_sets
+        )
+        parts.append(f"Prediction sets (fedul predict --coverage), estimated coverage and mean size: {sets}.")
     colour = "red" if is_contradicted(evaluation.assumption) else "default"
     parts.append(f"[{colour}]{escape(assumption_verdict(evaluation.assumption))}[/]")
     for misfit in evaluation.assumption.misfits[:MAX_MISFITS]:

@@ -69,6 +69,15 @@ class Baseline:
 
 
 @dataclass(frozen=True)
+class PredictionSetCheck:
+    """Prediction sets with a nominal coverage: how often they contain the true class, and their mean size."""
+
+    coverage: float
+    estimated: float
+    size: float
+
+
+@dataclass(frozen=True)
 class SiteEvaluation:
     """What one site reports of the classifier, from its own held-out rows."""
 
@@ -117,6 +126,8 @@ class Evaluation(Document, RichDisplay):
         Differences between sets beyond their class mix.
     baselines : tuple of Baseline
         Naive classifiers to compare with.
+    prediction_sets : tuple of PredictionSetCheck
+        Estimated coverage of prediction sets, on sets left out; empty if the accuracy cannot be estimated.
     sites : tuple of SiteEvaluation
         Reports of the sites. For a run on Flower only, where everything by class or set stays empty.
     """
@@ -140,6 +151,7 @@ class Evaluation(Document, RichDisplay):
     prior_sensitivity: PriorSensitivity | None = None
     set_effects: SetEffects | None = None
     baselines: tuple[Baseline, ...] = ()
+    prediction_sets: tuple[PredictionSetCheck, ...] = ()
     sites: tuple[SiteEvaluation, ...] = ()
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ from fedul.evaluation.responsibilities import (
     estimate_temperature,
     flatten,
 )
+from fedul.evaluation.set_coverage import check_prediction_sets
 from fedul.evaluation.set_effects import SetEffects, estimate_set_effects
 
 DRAWS = 30
@@ -179,6 +180,7 @@ class AccuracyEstimate:
             confusion_high=tuple(tuple(cell.high for cell in row) for row in cells),
             recall=self._by_class(self.recall),
             precision=self._by_class(self.precision),
+            prediction_sets=check_prediction_sets(self.model.table, self.model.priors, self.model.responsibilities),
             **common,
         )
 

@@ -33,10 +33,13 @@ class PredictionColumns:
         Names of the classes.
     coverage : float or None
         Probability of the prediction sets; None if there are none.
+    level : float
+        Level of the prediction sets (`fedul.core.prediction_sets.level_for`).
     """
 
     classes: tuple[str, ...]
     coverage: float | None = None
+    level: float = 1.0
 
     @property
     def schema(self) -> pa.Schema:
@@ -49,7 +52,7 @@ class PredictionColumns:
         """Return the predictions of rows with these probabilities (n, K)."""
         columns = [pa.array(self.classes).take(pa.array(probabilities.argmax(axis=1)))]
         if self.coverage is not None:
-            sets = named_sets(probabilities, self.classes, self.coverage)
+            sets = named_sets(probabilities, self.classes, self.level)
             columns.append(pa.array([BETWEEN.join(names) for names in sets], pa.string()))
         columns += [pa.array(column.astype("float32")) for column in probabilities.T]
         return pa.Table.from_arrays(columns, schema=self.schema)

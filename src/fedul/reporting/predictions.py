@@ -17,7 +17,7 @@ import pyarrow as pa
 from fedul._utils.files import atomic_write, remove_leftovers
 from fedul.classifier import Classifier
 from fedul.core import Matrix
-from fedul.core.prediction_sets import check_coverage, named_sets
+from fedul.core.prediction_sets import level_for, named_sets
 from fedul.data.files.new_rows import RowReader
 from fedul.data.files.schema.column_stats import as_words
 from fedul.errors import InputError
@@ -59,10 +59,9 @@ class Predictions:
         keep: Sequence[str] = (),
         coverage: float | None = None,
     ) -> None:
-        if coverage is not None:
-            check_coverage(coverage)
         self.classes = tuple(classifier.classes)
-        self._columns = PredictionColumns(self.classes, coverage)
+        level = 1.0 if coverage is None else level_for(coverage, classifier.set_levels)
+        self._columns = PredictionColumns(self.classes, coverage, level)
         self._columns.check_keep(keep)
         self._rows = RowReader(source, classifier.schema, classifier.site_adjustments, keep=keep)
         self._blocks = _predict_blocks(classifier.without_adjustments(), self._rows)
@@ -128,7 +127,7 @@ class Predictions:
             "probabilities": every.tolist(),
         }
         if self._columns.coverage is not None:
-            document["sets"] = [list(names) for names in named_sets(every, self.classes, self._columns.coverage)]
+            document["sets"] = [list(names) for names in named_sets(every, self.classes, self._columns.level)]
         copied: dict[str, list[Any]] = {}
         for _, identifiers in blocks:
             for name, column in zip(identifiers.schema.names, identifiers.columns, strict=True) if identifiers else ():

@@ -34,6 +34,7 @@ from fedul.training.result import DataCounts, Run, RunResult
 from fedul.training.rounds import RunContext, run_rounds
 from fedul.training.run_folder import RunFolder
 from fedul.training.run_record import RunRecord
+from fedul.training.set_levels import held_out_levels
 from fedul.training.state import TrainingState
 from fedul.training.truth_metrics import calibration_error, test_error
 
@@ -249,6 +250,8 @@ def _deliver(
         schema=spec.schema,
         site_adjustments=None if study is None else study.federation.site_adjustments,
     )
+    if study is not None:
+        classifier = replace(classifier, set_levels=held_out_levels(study.federation, classifier))
     calibration = None
     if truth is not None:
         probabilities = classifier.without_adjustments().predict_proba(truth.test_inputs)

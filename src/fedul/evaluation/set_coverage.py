@@ -1,0 +1,30 @@
+"""Coverage of prediction sets, estimated without labels on sets left out of training."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedul.core import Matrix
+from fedul.core.prediction_sets import coverage_levels, level_for, prediction_sets
+from fedul.evaluation.document import PredictionSetCheck
+from fedul.evaluation.responsibilities import PredictionTable
+
+COVERAGES = (0.8, 0.9, 0.95)
+
+
+def check_prediction_sets(
+    table: PredictionTable, priors: Matrix, responsibilities: Matrix
+) -> tuple[PredictionSetCheck, ...]:
+    """Return how often prediction sets contain the true class, by the responsibilities (n, K) of rows."""
+    probabilities = np.exp(table.log_probabilities)
+    mix = table.counts @ priors / table.counts.sum()
+    weights = 1 / np.maximum(probabilities @ (mix / table.test_prior), 1e-9)  # as in `training.set_levels`
+    levels = coverage_levels(probabilities, weights)
+    of_class = np.maximum(responsibilities.sum(axis=0), 1e-12)
+    checks = []
+    for coverage in COVERAGES:
+        sets = prediction_sets(probabilities, level_for(coverage, levels))
+        covered = (responsibilities * sets).sum(axis=0) / of_class  # (K,): of rows of each class
+        size = float(weights @ sets.sum(axis=1) / weights.sum())
+        checks.append(PredictionSetCheck(coverage, float(table.test_prior @ covered), size))
+    return tuple(checks)

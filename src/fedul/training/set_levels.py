@@ -1,0 +1,30 @@
+"""Levels of prediction sets, from the predictions for held-out rows and without labels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedul.classifier import Classifier
+from fedul.core import Federation, gather_rows
+from fedul.core.prediction_sets import coverage_levels
+
+FEWEST_ROWS, MOST_ROWS = 50, 8192
+"""Held-out rows that levels are computed from, over all clients."""
+
+
+def held_out_levels(federation: Federation, classifier: Classifier) -> tuple[float, ...]:
+    """Return the levels of `coverage_levels` for held-out rows; empty with too few of them.
+
+    Held-out rows have the class mix s of the federation, and the classifier is for the test prior pi. A row x counts
+    with the ratio of its densities in the two populations, which is 1 / sum_k (s_k / pi_k) p(k | x).
+    """
+    total = sum(len(client.held_out) for client in federation.clients)
+    if total < FEWEST_ROWS:
+        return ()
+    step = -(-total // MOST_ROWS)
+    rows = [(client.inputs, client.held_out.index[::step]) for client in federation.clients if len(client.held_out)]
+    classifier = classifier.without_adjustments()
+    probabilities = np.concatenate([classifier.predict_proba(batch) for batch in gather_rows(rows, MOST_ROWS)])
+    mix = federation.spec.class_mix
+    ratio = np.ones(len(federation.classes)) if mix is None else mix / federation.test_prior
+    return coverage_levels(probabilities, 1 / np.maximum(probabilities @ ratio, 1e-9))
