@@ -102,3 +102,11 @@ def test_more_sure_than_certain_is_impossible() -> None:
 @pytest.mark.parametrize("sets", [2, 3, 8])
 def test_few_sets_are_not_tested_for_their_spread(sets: int) -> None:
     assert effects_of(world(3, sets=sets)).spread_p_value is None
+
+
+def test_an_estimate_at_the_end_is_not_given_if_the_assumption_is_rejected() -> None:
+    found = estimate_accuracy(world(4, distance=6.0))
+    assert found.to_evaluation(AssumptionTest(0.5)).estimated_accuracy is not None
+    refused = found.to_evaluation(AssumptionTest(0.001))
+    assert refused.reason is not None
+    assert "reaches 100 %" in refused.reason

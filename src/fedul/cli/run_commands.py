@@ -47,7 +47,7 @@ def evaluate(
     if json:
         show.print_json(evaluation.to_dict())
         return
-    show.out.print(evaluation, soft_wrap=True)
+    show.out.print(evaluation)
     show.out.print(
         f"all numbers are in [bold]{escape(run)}/{EVALUATION}[/]; for a page: {show.command('report', run)}",
         soft_wrap=True,

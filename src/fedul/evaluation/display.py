@@ -29,8 +29,8 @@ def evaluation_view(evaluation: Evaluation) -> Group:
     if evaluation.interval is not None and evaluation.width_with_labels is not None:
         width = evaluation.interval[1] - evaluation.interval[0]
         parts.append(
-            f"The interval is {width:.1%} wide; with labels of all these rows it would be "
-            f"{evaluation.width_with_labels:.1%}. {CANNOT_SEE}"
+            f"The interval is {100 * width:.1f} points wide; with labels of all these rows it would be "
+            f"{100 * evaluation.width_with_labels:.1f}. {CANNOT_SEE}"
         )
     if evaluation.baselines:
         parts.append(_baseline_table(evaluation))
@@ -69,11 +69,17 @@ def _class_table(evaluation: Evaluation) -> Table:
 
 
 def _baseline_table(evaluation: Evaluation) -> Table:
-    table = make_table(["classifier"], ["accuracy", "95 % interval"], "estimated in the same way", name_width=30)
+    table = make_table(
+        ["classifier"],
+        ["accuracy", "95 % interval"],
+        "accuracies of naive classifiers, estimated in the same way",
+        name_width=30,
+    )
     found = Baseline("this classifier", evaluation.estimated_accuracy, evaluation.interval)
     for each in (found, *evaluation.baselines):
         value = "-" if each.estimated_accuracy is None else f"{each.estimated_accuracy:.1%}"
-        interval = "-" if each.interval is None else f"{each.interval[0]:.1%} to {each.interval[1]:.1%}"
+        interval = "-" if each.estimated_accuracy is not None else "cannot be estimated"
+        interval = interval if each.interval is None else f"{each.interval[0]:.1%} to {each.interval[1]:.1%}"
         table.add_row(each.name, value, interval)
     return table
 

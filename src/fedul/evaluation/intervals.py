@@ -51,7 +51,7 @@ def share_estimate(value: float, variance: float, rows: float, quantile: float =
     variance : float
         Its variance.
     rows : float
-        Number of rows that it is based on: log-odds of 0 and 1 are infinite, so half a row is added there.
+        Number of rows that it is based on.
     quantile : float
         Quantile of the distribution of the estimate, in standard errors.
 
@@ -60,9 +60,13 @@ def share_estimate(value: float, variance: float, rows: float, quantile: float =
     >>> estimate = share_estimate(0.9, 0.0004, 1000)
     >>> round(estimate.low, 3), round(estimate.high, 3)
     (0.853, 0.933)
+    >>> estimate = share_estimate(1.0, 0.0001, 1000)
+    >>> round(estimate.low, 3), round(estimate.high, 3)
+    (0.932, 1.0)
     """
     value = float(np.clip(value, 0, 1))
-    least = min(0.5 / max(rows, 1.0), 0.5)
+    # Log-odds of 0 and 1 are infinite, and near these a standard error means little on their scale.
+    least = min(max(0.5 / max(rows, 1.0), math.sqrt(variance)), 0.5)
     inside = float(np.clip(value, least, 1 - least))
     middle, reach = np.log(inside / (1 - inside)), quantile * math.sqrt(variance) / (inside * (1 - inside))
     low, high = 1 / (1 + np.exp(-np.clip([middle - reach, middle + reach], -50, 50)))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from fedul.core import RANK_TOLERANCE, Z_95, Matrix, validate_class_mix
+from fedul.core import RANK_TOLERANCE, SIGNIFICANCE, Z_95, Matrix, validate_class_mix
 from fedul.evaluation.assumption import AssumptionTest
 from fedul.evaluation.confusion import ConfusionModel, Solution
 from fedul.evaluation.document import ClassEstimate, Evaluation, SetCalibration
@@ -54,6 +54,7 @@ class AccuracyEstimate:
     rows: int  # distinct rows that were evaluated
     rows_of_class: Matrix  # (K,): expected rows of each class, from the priors
     model: ConfusionModel
+    temperature: float  # of the predicted probabilities, estimated on sets left out
     effects: SetEffects
     free_sets: int  # sets beyond those that determine the confusion matrix; negative if they do not
     prior_covariance: Matrix  # (K, K): of the diagonal, from uncertain priors
@@ -62,10 +63,13 @@ class AccuracyEstimate:
     @cached_property
     def refusal(self) -> Refusal | None:
         """Why the accuracy cannot be estimated; None if it can."""
+        return self._find_refusal()
+
+    def _find_refusal(self, *, contradicted: bool = False) -> Refusal | None:
         if self.free_sets < 0:
             return NOT_DETERMINED
-        unadjusted = self._estimate(self.test_prior)
-        return find_refusal(self.model.least_squares(self.test_prior), unadjusted, self.accuracy, self.effects)
+        solved, unadjusted = self.model.least_squares(self.test_prior), self._estimate(self.test_prior)
+        return find_refusal(solved, unadjusted, self.accuracy, self.effects, contradicted=contradicted)
 
     @property
     def accuracy(self) -> IntervalEstimate:
@@ -168,8 +172,9 @@ class AccuracyEstimate:
             "set_effects": self.effects,
             **known,
         }
-        if self.refusal is not None:
-            return Evaluation(None, None, reason=self.refusal.reason, remedies=self.refusal.remedies, **common)
+        contradicted = assumption.p_value is not None and assumption.p_value < SIGNIFICANCE
+        if refusal := self._find_refusal(contradicted=contradicted):
+            return Evaluation(None, None, reason=refusal.reason, remedies=refusal.remedies, **common)
         accuracy, cells = self.accuracy, self.cells
         return Evaluation(
             estimated_accuracy=accuracy.value,
@@ -180,7 +185,9 @@ class AccuracyEstimate:
             confusion_high=tuple(tuple(cell.high for cell in row) for row in cells),
             recall=self._by_class(self.recall),
             precision=self._by_class(self.precision),
-            prediction_sets=check_prediction_sets(self.model.table, self.model.priors, self.model.responsibilities),
+            prediction_sets=check_prediction_sets(
+                self.model.table, self.model.priors, self.model.responsibilities, self.temperature
+            ),
             **common,
         )
 
@@ -205,6 +212,7 @@ def estimate_accuracy(predictions: OutOfFoldPredictions, *, seed: int = 0) -> Ac
         rows=rows,
         rows_of_class=table.counts @ priors * (rows / table.counts.sum()),
         model=model,
+        temperature=temperature.best,
         effects=estimate_set_effects(table, priors, shares),
         free_sets=len(filled) - rank if rank == table.classes else -1,
         prior_covariance=_prior_covariance(predictions, model, temperature.best, seed),

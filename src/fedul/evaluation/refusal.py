@@ -18,7 +18,7 @@ BEYOND = 2.5
 OTHER_SETS = "Form sets in another way, e.g. by month or ward instead of by a property of the cases (--set-column)."
 ADJUST = "Standardize the features at each site (--site-adjustment auto)."
 DROP = "Drop columns that differ between sets for other reasons than the classes."
-LABELS = "Label about 100 rows at random and compare (--truth-column)."
+LABELS = "Label about 100 rows at random, classify them with 'fedul predict', and compare."
 MORE = "Give more rows, or sets whose class priors differ more; 'fedul check' says which."
 
 
@@ -43,14 +43,19 @@ IMPOSSIBLE = Refusal(
     (OTHER_SETS, DROP, ADJUST, LABELS),
 )
 AT_THE_END = Refusal(
-    "the estimate reaches 100 %, and the sets visibly differ by more than their class mix: a part of these differences "
+    "the estimate reaches 100 %, and the sets differ by more than their class mix: a part of these differences "
     "probably runs parallel to the class priors",
     (ADJUST, OTHER_SETS, DROP, LABELS),
 )
 
 
 def find_refusal(
-    solved: LinearEstimate, estimate: IntervalEstimate, adjusted: IntervalEstimate, effects: SetEffects
+    solved: LinearEstimate,
+    estimate: IntervalEstimate,
+    adjusted: IntervalEstimate,
+    effects: SetEffects,
+    *,
+    contradicted: bool = False,
 ) -> Refusal | None:
     """Return why an accuracy cannot be given; None if it can.
 
@@ -62,12 +67,14 @@ def find_refusal(
         Without and with the visible effects of sets.
     effects : SetEffects
         Effects of sets on the score.
+    contradicted : bool
+        Whether the assumption test rejects the assumption.
     """
     if effects.run_parallel:
         return PARALLEL
     if solved.value - 1 > BEYOND * math.sqrt(max(solved.rows, solved.sets)):
         return IMPOSSIBLE
-    if effects.visible > 0 and estimate.value + BEYOND * estimate.standard_error >= 1:
+    if (effects.visible > 0 or contradicted) and estimate.value + BEYOND * estimate.standard_error >= 1:
         return AT_THE_END
     if estimate.width > WIDEST:
         return too_wide(estimate)

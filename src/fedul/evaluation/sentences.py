@@ -27,6 +27,7 @@ REMEDIES = (
     "Remedies: --site-adjustment auto if clients measure on different scales, another split into sets, or the sets of "
     "all clients pooled at one."
 )
+NOT_BETTER = "Not clearly better than"
 NOT_IDENTIFIABLE = "The class priors cannot tell the classes apart, so the classifier is one of many that fit them."
 
 
@@ -64,8 +65,8 @@ def assumption_verdict(test: AssumptionTest) -> str:
 
 
 def is_clearly_better(evaluation: Evaluation) -> bool | None:
-    """Return whether the classifier is clearly better than the naive ones; None if nothing can be compared."""
-    if evaluation.interval is None or not evaluation.baselines:
+    """Return whether the classifier is clearly better than the naive ones; None if that cannot be said."""
+    if evaluation.interval is None or not evaluation.baselines or is_contradicted(evaluation.assumption):
         return None
     return not _not_exceeded(evaluation)
 
@@ -94,9 +95,13 @@ def headline(evaluation: Evaluation) -> list[str]:
         return [f"The accuracy cannot be estimated without labels, because {evaluation.reason}."]
     low, high = evaluation.interval
     sentences = []
+    if evaluation.accuracy is not None and not low <= evaluation.accuracy <= high:
+        sentences.append(
+            f"Measured with labels, the accuracy is {evaluation.accuracy:.1%}: outside the interval below."
+        )
     if exceeded := _not_exceeded(evaluation):
         names = " or ".join(f"the {each.name} ({each.estimated_accuracy:.1%})" for each in exceeded)
-        sentences.append(f"Not clearly better than {names}.")
+        sentences.append(f"{NOT_BETTER} {names}.")
     effects = evaluation.set_effects
     if is_contradicted(evaluation.assumption) or (effects is not None and effects.visible > 0):
         differ = "the sets differ" if is_contradicted(evaluation.assumption) else "the score differs between sets"
@@ -164,8 +169,4 @@ def cautions(evaluation: Evaluation | None, check: CheckResult | None) -> list[s
     stated = evaluation is not None and evaluation.reason == NOT_DETERMINED.reason
     if check is not None and not check.identifiable and not stated:
         sentences.append(NOT_IDENTIFIABLE)
-    if evaluation is not None and evaluation.accuracy is not None and evaluation.interval is not None:
-        low, high = evaluation.interval
-        if not low <= evaluation.accuracy <= high:
-            sentences.append(f"Measured with labels, the accuracy is {evaluation.accuracy:.1%}: outside the interval.")
     return sentences

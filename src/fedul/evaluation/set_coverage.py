@@ -13,10 +13,16 @@ COVERAGES = (0.8, 0.9, 0.95)
 
 
 def check_prediction_sets(
-    table: PredictionTable, priors: Matrix, responsibilities: Matrix
+    table: PredictionTable, priors: Matrix, responsibilities: Matrix, temperature: float
 ) -> tuple[PredictionSetCheck, ...]:
-    """Return how often prediction sets contain the true class, by the responsibilities (n, K) of rows."""
-    probabilities = np.exp(table.log_probabilities)
+    """Return how often prediction sets contain the true class, by the responsibilities (n, K) of rows.
+
+    Models of folds are trained without a temperature, which the delivered classifier has; it is applied here.
+    """
+    prior = np.log(table.test_prior)
+    logs = (table.log_probabilities - prior) / temperature + prior
+    probabilities = np.exp(logs - logs.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
     mix = table.counts @ priors / table.counts.sum()
     weights = 1 / np.maximum(probabilities @ (mix / table.test_prior), 1e-9)  # as in `training.set_levels`
     levels = coverage_levels(probabilities, weights)

@@ -20,6 +20,7 @@ from fedul.evaluation.sentences import (
     ASSUMPTION,
     CANNOT_SEE,
     LABELS_USED,
+    NOT_BETTER,
     assumption_advice,
     assumption_verdict,
     cautions,
@@ -147,11 +148,14 @@ def _key_figures(data: ReportData) -> list[tuple[str, str]]:
 
 def _comparison(evaluation: Evaluation | None) -> str:
     """Return whether the classifier is better than the naive ones, and by which criterion."""
-    better = None if evaluation is None else is_clearly_better(evaluation)
-    if better is None or evaluation is None:
+    if evaluation is None or evaluation.interval is None:
         return "The accuracy of this classifier cannot be estimated, so it cannot be compared."
-    verdict = "This classifier is clearly better than naive ones." if better else headline(evaluation)[0]
-    return f"{verdict} {CLEARLY_BETTER}"
+    better = is_clearly_better(evaluation)
+    if better is None:
+        return "The sets contradict the assumption, so it cannot be said whether this classifier is better."
+    if better:
+        return f"This classifier is clearly better than naive ones. {CLEARLY_BETTER}"
+    return f"{next(each for each in headline(evaluation) if each.startswith(NOT_BETTER))} {CLEARLY_BETTER}"
 
 
 def _compared(evaluation: Evaluation | None) -> list[tuple[Baseline, str]]:

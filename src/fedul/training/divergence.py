@@ -25,6 +25,9 @@ DIVERGED = 2.0
 """A run whose held-out loss is this many times that before training has diverged."""
 EXPLODED = 100.0
 """Weights that are this many times larger than the first ones have exploded."""
+EXPLODED_LOSS = 20.0
+"""A training loss that is this many times the held-out loss before training is a sign of steps that are too long. Terms
+of a method add to the loss, but not as much."""
 STANDARD_ERRORS = 3.0
 SHARE = 0.02
 """A loss is worse if it is higher by these standard errors and this share of the loss before; less may be chance."""
@@ -55,18 +58,26 @@ def check_diverged(
     callback : Callback
         Its `on_warning` is called.
     """
-    loss = None if start is None else state.history[state.selected_round - 1].held_out_loss
-    if start is None or loss is None or loss <= start.loss:
+    chosen = state.history[state.selected_round - 1]
+    loss = chosen.held_out_loss
+    if start is None or loss is None:
         return
-    total = _evaluate(context, state.selected, start)  # paired: the same rows
-    found = verdict(
-        start.loss, total.difference, total.standard_error, largest(state.selected) / largest(start.weights)
-    )
-    losses = f"the held-out loss is {loss:.3g} in round {state.selected_round} and was {start.loss:.3g} before training"
-    if found == "diverged":
-        raise diverged(f"the training diverged ({losses}), so no classifier is delivered", config)
-    if found == "worse":
-        callback.on_warning(f"the classifier is worse than one that says nothing: {losses}; {_remedy(config)}")
+    if loss > start.loss:
+        total = _evaluate(context, state.selected, start)  # paired: the same rows
+        found = verdict(
+            start.loss, total.difference, total.standard_error, largest(state.selected) / largest(start.weights)
+        )
+        rounds = f"in round {state.selected_round} and was {start.loss:.3g} before training"
+        losses = f"the held-out loss is {loss:.3g} {rounds}"
+        if found == "diverged":
+            raise diverged(f"the training diverged ({losses}), so no classifier is delivered", config)
+        if found == "worse":
+            callback.on_warning(f"the classifier is worse than one that says nothing: {losses}; {_remedy(config)}")
+    if chosen.loss > EXPLODED_LOSS * max(start.loss, 1.0):
+        callback.on_warning(
+            f"training is unstable: the training loss is {chosen.loss:.3g} in round {state.selected_round}, and the "
+            f"held-out loss was {start.loss:.3g} before training; {_remedy(config)}"
+        )
 
 
 def verdict(start: float, difference: float, standard_error: float, growth: float) -> Literal["", "worse", "diverged"]:

@@ -17,6 +17,9 @@ from fedul.data.files.priors_line import TOTALS, PriorsLine, find_columns, parse
 from fedul.data.files.tables import Table, open_tables
 from fedul.errors import InputError
 
+MOSTLY = 0.5
+"""Share of lines that sum to 100 above which whole numbers are percentages, and other lines are wrong."""
+
 
 @dataclass(frozen=True, eq=False)
 class StatedPriors:
@@ -159,7 +162,10 @@ def _infer_unit(lines: Sequence[PriorsLine]) -> str:
         return "proportions"
     if all(line.percent or line.sums_to(100.0) for line in lines):
         return "percentages"
-    if all(value.is_integer() for line in lines for value in line.shares.values()):
+    percentages = sum(line.sums_to(100.0) for line in lines)
+    if percentages < MOSTLY * len(lines) and all(
+        value.is_integer() for line in lines for value in line.shares.values()
+    ):
         return "counts"
     usual = max(TOTALS.values(), key=lambda total: sum(line.sums_to(total) for line in lines))
     odd = next(line for line in lines if not line.sums_to(usual))
