@@ -41,6 +41,7 @@ class LinearEstimate:
     calibration: float  # variance because the calibration of probabilities is uncertain, temperature included
     rows: float  # variance because rows are drawn
     sets: float  # the same, from the residuals of the sets: larger if these vary beyond sampling
+    models: float  # the same, from the residuals of all sets that one model predicts: larger if models differ
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +191,7 @@ class Solution:
             calibration=float(calibration),
             rows=_row_variance(model, self.values, gains),
             sets=_set_variance(gains * residual, model.table.counts, model.priors),
+            models=_model_variance(gains * residual, model.table),
         )
 
 
@@ -198,6 +200,16 @@ def _set_variance(parts: Matrix, counts: Matrix, priors: Matrix) -> float:
     sets = int((counts > 0).sum())
     free = sets - np.linalg.matrix_rank(priors)
     return float((parts.sum(axis=1) ** 2).sum() * sets / free) if free > 0 else 0.0
+
+
+def _model_variance(parts: Matrix, table: PredictionTable) -> float:
+    """Return the variance of a sum over sets whose residuals (S, K) have the errors of a model in common."""
+    count = table.models
+    if count < 2:
+        return 0.0
+    known = table.folds >= 0
+    of_model = np.bincount(table.folds[known], parts.sum(axis=1)[known])
+    return float((of_model**2).sum() * count / (count - 1))
 
 
 def _row_variance(model: ConfusionModel, values: Matrix, gains: Matrix) -> float:

@@ -77,7 +77,10 @@ def cross_fit(
             means.append(part.sample_means(classifier, standardize, out if folds > 2 else np.zeros_like(out)))
     features = _row_features(parts, federation.spec, numpy_generator(seed, "features"))
     return OutOfFoldPredictions(
-        [part.result(features, _variance(np.stack(means))) for part, means in zip(parts, set_means, strict=True)],
+        [
+            part.result(features, _variance(np.stack(means)), of_rows)
+            for part, means, of_rows in zip(parts, set_means, fold_of, strict=True)
+        ],
         federation.classes,
         federation.test_prior,
         columns=features.columns,
@@ -155,8 +158,13 @@ class _Part:
             means[np.unique(sets[left_out])] = np.nan
         return means
 
-    def result(self, features: RowFeatures, model_variance: Matrix | None = None) -> ClientPredictions:
+    def result(
+        self, features: RowFeatures, model_variance: Matrix | None = None, fold_of: Index | None = None
+    ) -> ClientPredictions:
         client, sets = self.client, self.rows.sets.numpy()
+        folds = np.full(len(client.priors), -1)
+        if self.leaves_sets_out and fold_of is not None:
+            folds[sets] = fold_of
         batches = gather_rows([(client.inputs, self.rows.index)], BLOCK)
         return ClientPredictions(
             client.name,
@@ -169,6 +177,7 @@ class _Part:
             client.prior_scope.exact and self.rows is not client.held_out,
             scores=self.scores,
             model_variance=model_variance,
+            folds=folds,
             sampling=self._sampling(),
             rounding=client.prior_scope.rounding,
         )

@@ -88,17 +88,13 @@ class AccuracyEstimate:
         value = float(np.clip(found.value, 0, 1))
         drawn = DESIGN_EFFECT * max(value * (1 - value), 0.25 / self.rows) / self.rows
         known = found.calibration + found.rows + drawn + float(prior @ self.prior_covariance @ prior)
-        excess = max(found.sets - found.rows, 0.0)
-        return share_estimate(value, known + excess, self.rows, self._quantile(known, excess))
-
-    def _quantile(self, known: float, excess: float) -> float:
-        """Return the quantile for a variance whose excess is estimated from the free sets (Satterthwaite).
-
-        The excess is there because sets vary by more than sampling explains.
-        """
+        excess = max(found.sets, found.models) - found.rows
         if excess <= 0:
-            return Z_95
-        return float(stats.t.ppf(0.975, max(self.free_sets * (1 + known / excess) ** 2, 1.0)))
+            return share_estimate(value, known, self.rows)
+        # Sets, or models, vary by more than sampling explains; there are few of them (Satterthwaite).
+        free = self.free_sets if found.sets >= found.models else self.model.table.models - 1
+        quantile = float(stats.t.ppf(0.975, max(free * (1 + known / excess) ** 2, 1.0)))
+        return share_estimate(value, known + excess, self.rows, quantile)
 
     @property
     def width_with_labels(self) -> float:
@@ -124,7 +120,7 @@ class AccuracyEstimate:
         """The confusion matrix with intervals: true class by predicted class."""
         found, values = self.model.accuracy(self.test_prior), self.confusion
         counts = np.maximum(self.rows_of_class, 1.0)
-        inflation = max(found.sets / found.rows, 1.0) if found.rows > 0 else 1.0
+        inflation = max(found.sets / found.rows, found.models / found.rows, 1.0) if found.rows > 0 else 1.0
         variances = inflation * self.model.cell_variances + values * (1 - values) / counts[:, None]
         variances += np.diag(np.diag(self.prior_covariance))
         cells = [

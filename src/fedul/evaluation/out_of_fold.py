@@ -63,6 +63,8 @@ class ClientPredictions:
     """(n, K): log-odds of the classes, standardized in the same way for all models; None if there is one model."""
     model_variance: Matrix | None = None
     """(M, K): variance of the mean score of a set over models that were trained on it; None if there is one model."""
+    folds: Index | None = None
+    """(M,): number of the model that predicts a set, -1 if there are several; None if there is one model."""
     sampling: float | None = None  # variance of class shares of the rows around the priors, in multinomial units
     rounding: float = 0.0  # largest rounding error of a share
 

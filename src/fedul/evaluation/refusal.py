@@ -72,7 +72,7 @@ def find_refusal(
     """
     if effects.run_parallel:
         return PARALLEL
-    if solved.value - 1 > BEYOND * math.sqrt(max(solved.rows, solved.sets)):
+    if solved.value - 1 > BEYOND * math.sqrt(max(solved.rows, solved.sets, solved.models)):
         return IMPOSSIBLE
     if (effects.visible > 0 or contradicted) and estimate.value + BEYOND * estimate.standard_error >= 1:
         return AT_THE_END

@@ -33,6 +33,7 @@ class PredictionTable:
     features: Matrix  # (n, d)
     scores: Matrix  # (n, K): log-odds of the classes, standardized in the same way for all models
     model_variance: Matrix  # (S, K): variance of the mean score of a set over models
+    folds: Index  # (S,): number of the model that predicts a set, -1 if there are several
     rows: Index  # (n,): equal where one row is in several sets
     sets: Index  # (n,), ascending
     counts: Matrix  # (S,): rows of each set
@@ -44,6 +45,11 @@ class PredictionTable:
     def classes(self) -> int:
         """Number of classes."""
         return len(self.test_prior)
+
+    @property
+    def models(self) -> int:
+        """Number of models that predict whole sets."""
+        return len(np.unique(self.folds[self.folds >= 0]))
 
     def over_sets(self, values: Matrix) -> Matrix:
         """Return the sums (S, ...) of values (n, ...) over each set."""
@@ -73,6 +79,12 @@ def flatten(predictions: OutOfFoldPredictions) -> tuple[PredictionTable, Matrix]
         model_variance=np.concatenate(
             [
                 np.zeros_like(client.priors) if client.model_variance is None else client.model_variance
+                for client in predictions.clients
+            ]
+        ),
+        folds=np.concatenate(
+            [
+                np.full(len(client.priors), -1) if client.folds is None else client.folds
                 for client in predictions.clients
             ]
         ),
