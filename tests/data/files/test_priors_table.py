@@ -282,3 +282,9 @@ def test_one_column_and_named_classes_have_their_limits(
 ) -> None:
     with pytest.raises(InputError, match=complaint):
         read(tmp_path, content, **options)
+
+
+def test_one_wrong_line_of_percentages_does_not_make_counts(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"line 3: .* sum to 63, not to 100"):
+        read(tmp_path, "set,ill,well\njan,20,80\nfeb,43,20\nmar,55,45\n")
+    assert read(tmp_path, "set,ill,well\njan,20,80\nfeb,43,20\nmar,55,41\n").unit == "counts"
