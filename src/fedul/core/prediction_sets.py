@@ -87,6 +87,23 @@ def coverage_levels(probabilities: NDArray[np.float64], weights: NDArray[np.floa
     return tuple(np.clip(levels, 2 * ROUNDING, 1.0).tolist())
 
 
+def population_weights(
+    probabilities: NDArray[np.float64], mix: NDArray[np.float64], prior: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return weights (n,) with which rows of one class mix represent a population with another.
+
+    With the probabilities p(k | x) under the prior of that population, the ratio of the densities of x is
+    1 / sum_k (mix_k / prior_k) p(k | x).
+
+    Examples
+    --------
+    >>> population_weights(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0.8, 0.2]), np.array([0.5, 0.5])).tolist()
+    [0.625, 2.5]
+    """
+    weights: NDArray[np.float64] = 1 / np.maximum(probabilities @ (mix / prior), 1e-9)
+    return weights
+
+
 def level_for(coverage: float, levels: Sequence[float]) -> float:
     """Return the level for an average coverage; the coverage itself if there are no levels."""
     check_coverage(coverage)

@@ -78,6 +78,11 @@ class AssumptionTest:
     reason: str | None = None
     columns: tuple[ColumnDifference, ...] = ()
 
+    @property
+    def contradicted(self) -> bool:
+        """Whether the data contradict the assumption significantly."""
+        return self.p_value is not None and self.p_value < SIGNIFICANCE
+
 
 ONE_SET = "the rows of this set are not the mixture of classes that its priors state"
 ROWS_DIFFER = (

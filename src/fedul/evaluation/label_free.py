@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from fedul.core import RANK_TOLERANCE, SIGNIFICANCE, Z_95, Matrix, validate_class_mix
+from fedul.core import RANK_TOLERANCE, Z_95, Matrix, validate_class_mix
 from fedul.evaluation.assumption import AssumptionTest
 from fedul.evaluation.confusion import ConfusionModel, Solution
 from fedul.evaluation.document import ClassEstimate, Evaluation, SetCalibration
@@ -71,7 +71,7 @@ class AccuracyEstimate:
         solved, unadjusted = self.model.least_squares(self.test_prior), self._estimate(self.test_prior)
         return find_refusal(solved, unadjusted, self.accuracy, self.effects, contradicted=contradicted)
 
-    @property
+    @cached_property
     def accuracy(self) -> IntervalEstimate:
         """Accuracy at the test prior; rely on it only if there is no `refusal`."""
         return self.at(self.test_prior)
@@ -115,7 +115,7 @@ class AccuracyEstimate:
         confusion[np.diag_indices_from(confusion)] = right
         return confusion
 
-    @property
+    @cached_property
     def cells(self) -> list[list[IntervalEstimate]]:
         """The confusion matrix with intervals: true class by predicted class."""
         found, values = self.model.accuracy(self.test_prior), self.confusion
@@ -130,9 +130,12 @@ class AccuracyEstimate:
         most = 1 - self.accuracy.low
         shift = Z_ONE_SIDED * self.effects.visible * np.abs(values - self.test_prior @ values)
         for k, share in enumerate(self.test_prior):  # no class can have more errors than there are in total
-            cells[k] = [cell.raised(shift[k, j]).at_most(most / share) for j, cell in enumerate(cells[k])]
-            right = share_estimate(float(values[k, k]), float(variances[k, k]), counts[k])
-            cells[k][k] = right.lowered(shift[k, k]).at_least(1 - most / share)
+            cells[k] = [
+                cell.lowered(shift[k, j]).at_least(1 - most / share)
+                if j == k
+                else cell.raised(shift[k, j]).at_most(most / share)
+                for j, cell in enumerate(cells[k])
+            ]
         return cells
 
     @property
@@ -168,8 +171,7 @@ class AccuracyEstimate:
             "set_effects": self.effects,
             **known,
         }
-        contradicted = assumption.p_value is not None and assumption.p_value < SIGNIFICANCE
-        if refusal := self._find_refusal(contradicted=contradicted):
+        if refusal := self._find_refusal(contradicted=assumption.contradicted):
             return Evaluation(None, None, reason=refusal.reason, remedies=refusal.remedies, **common)
         accuracy, cells = self.accuracy, self.cells
         return Evaluation(

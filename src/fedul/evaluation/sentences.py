@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fedul._utils.display import counted
-from fedul.core import SIGNIFICANCE
 from fedul.evaluation.assumption import MIXES_DIFFER, ONE_SET, AssumptionTest, ColumnDifference
 from fedul.evaluation.check_result import CheckResult
 from fedul.evaluation.document import TOP_CLASS, Baseline, Evaluation
@@ -44,7 +43,7 @@ def p_value_text(p_value: float) -> str:
 
 def is_contradicted(test: AssumptionTest) -> bool:
     """Return whether the data contradict the assumption significantly."""
-    return test.p_value is not None and test.p_value < SIGNIFICANCE
+    return test.contradicted
 
 
 def assumption_verdict(test: AssumptionTest) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedul.core import Matrix
-from fedul.core.prediction_sets import coverage_levels, level_for, prediction_sets
+from fedul.core.prediction_sets import coverage_levels, level_for, population_weights, prediction_sets
 from fedul.evaluation.document import PredictionSetCheck
 from fedul.evaluation.responsibilities import PredictionTable
 
@@ -24,7 +24,7 @@ def check_prediction_sets(
     probabilities = np.exp(logs - logs.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     mix = table.counts @ priors / table.counts.sum()
-    weights = 1 / np.maximum(probabilities @ (mix / table.test_prior), 1e-9)  # as in `training.set_levels`
+    weights = population_weights(probabilities, mix, table.test_prior)
     levels = coverage_levels(probabilities, weights)
     of_class = np.maximum(responsibilities.sum(axis=0), 1e-12)
     checks = []

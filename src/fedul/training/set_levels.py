@@ -6,7 +6,7 @@ import numpy as np
 
 from fedul.classifier import Classifier
 from fedul.core import Federation, gather_rows
-from fedul.core.prediction_sets import coverage_levels
+from fedul.core.prediction_sets import coverage_levels, population_weights
 
 FEWEST_ROWS, MOST_ROWS = 50, 8192
 """Held-out rows that levels are computed from, over all clients."""
@@ -15,8 +15,7 @@ FEWEST_ROWS, MOST_ROWS = 50, 8192
 def held_out_levels(federation: Federation, classifier: Classifier) -> tuple[float, ...]:
     """Return the levels of `coverage_levels` for held-out rows; empty with too few of them.
 
-    Held-out rows have the class mix s of the federation, and the classifier is for the test prior pi. A row x counts
-    with the ratio of its densities in the two populations, which is 1 / sum_k (s_k / pi_k) p(k | x).
+    Held-out rows have the class mix of the federation; they are weighted to represent the test prior.
     """
     total = sum(len(client.held_out) for client in federation.clients)
     if total < FEWEST_ROWS:
@@ -26,5 +25,5 @@ def held_out_levels(federation: Federation, classifier: Classifier) -> tuple[flo
     classifier = classifier.without_adjustments()
     probabilities = np.concatenate([classifier.predict_proba(batch) for batch in gather_rows(rows, MOST_ROWS)])
     mix = federation.spec.class_mix
-    ratio = np.ones(len(federation.classes)) if mix is None else mix / federation.test_prior
-    return coverage_levels(probabilities, 1 / np.maximum(probabilities @ ratio, 1e-9))
+    assert mix is not None  # a federation knows the class mix of its rows
+    return coverage_levels(probabilities, population_weights(probabilities, mix, federation.test_prior))
