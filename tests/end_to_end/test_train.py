@@ -120,6 +120,7 @@ def test_every_option_has_the_same_effect_in_a_toml_file_as_on_the_command_line(
         "evaluate-every": 2,
         "checkpoint-every": 1,
         "device": "cpu",
+        "precision": "bfloat16",
         "threads": 1,
         "engine-mode": "vectorized",
         "workers": 2,

@@ -129,3 +129,9 @@ def _for_each(
 def _private(name: str) -> Callable[..., Any] | None:
     """Return the private function of torch, or None if this version of torch does not have it."""
     return getattr(torch, name, None)
+
+
+def processor_has_bfloat16() -> bool:
+    """Return whether the processor multiplies bfloat16 matrices in hardware."""
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in names)

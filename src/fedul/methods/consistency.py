@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from fedul.methods.operations import frozen_batch_norm_statistics
 from fedul.methods.task import Predict, Step
+from fedul.models.mixed_precision import full_precision
 
 PROBE = 1e-2
 """Length of the step that finds the adversarial direction. The published 1e-6 is below the rounding of float32."""
@@ -47,9 +48,14 @@ def consistency_loss(
     leading = logits.dim() - 1  # dimensions before those of a row
     trailing = step.inputs.dim() - leading
     with frozen_batch_norm_statistics(predict):
-        probe = (PROBE * step.targets["direction"]).requires_grad_()
-        distance = _divergence(clean, predict(step.inputs + probe) + shift).sum()
-        (gradient,) = torch.autograd.grad(distance, probe)
+        with full_precision(predict) as was_mixed:  # the effect of the probe is smaller than the rounding of 16 bits
+            unperturbed = clean
+            if was_mixed:
+                with torch.no_grad():
+                    unperturbed = (predict(step.inputs) + shift).log_softmax(-1)
+            probe = (PROBE * step.targets["direction"]).requires_grad_()
+            distance = _divergence(unperturbed, predict(step.inputs + probe) + shift).sum()
+            (gradient,) = torch.autograd.grad(distance, probe)
         if isinstance(norm, Tensor):
             norm = norm.reshape(*norm.shape, *[1] * trailing)
         perturbed = predict(step.inputs + norm * _normalize_rows(gradient, leading)) + shift

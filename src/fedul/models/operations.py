@@ -24,7 +24,8 @@ def operations(module: nn.Module, shape: tuple[int, ...]) -> int:
     hooks = [part.register_forward_hook(count) for part in module.modules()]
     try:
         with torch.no_grad():
-            module.eval()(torch.zeros(1, *shape))
+            first = next(module.parameters())
+            module.eval()(torch.zeros(1, *shape, dtype=first.dtype, device=first.device))
     finally:
         for hook in hooks:
             hook.remove()

@@ -17,7 +17,7 @@ from fedul.methods import METHODS, bind_run, make_method
 from fedul.methods.base import Method
 from fedul.models import Model
 
-DECIDED_LATER = {*GENERIC, "choose", "model", "rounds", "patience"}
+DECIDED_LATER = {*GENERIC, "choose", "model", "rounds", "patience", "precision"}
 """Settings that may be decided when the data is known."""
 
 

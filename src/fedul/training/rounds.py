@@ -54,6 +54,8 @@ class RunContext:
         What clients minimise, how updates are aggregated, and where clients run.
     store : ClientStore
         State of the clients between rounds.
+    precision : str
+        Precision in which clients train; "auto" if every site chooses its own.
     """
 
     spec: TaskSpec
@@ -64,6 +66,7 @@ class RunContext:
     algorithm: Algorithm
     engine: Engine
     store: ClientStore
+    precision: str = "auto"
 
 
 def run_rounds(

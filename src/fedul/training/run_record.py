@@ -35,6 +35,7 @@ RESUMABLE_CHANGES = {
     "engine_mode",
     "workers",
     "device",
+    "precision",
     "data_dir",
 }
 """Settings that a resumed run may change: they do not alter the rounds already done."""

@@ -123,9 +123,8 @@ def run_training(
     context = _build_context(study, recipe, MemoryStore() if folder is None else folder.client_store())
     for message in [*study.warnings, *_startup_warnings(federation, context, config, force=force)]:
         callback.on_warning(message)
-    record = RunRecord.of(
-        replace(config, model=context.model_name), context.module, study.origin, federation.fingerprint()
-    )
+    decided = replace(config, model=context.model_name, precision=context.precision)
+    record = RunRecord.of(decided, context.module, study.origin, federation.fingerprint())
     opened = nullcontext() if folder is None else folder.opened(record, resume=resume)
     with opened as state, torch_threads(config.threads or default_threads(context.module)):
         if folder is not None and choice is not None:
@@ -220,7 +219,7 @@ def _build_context(study: Study, recipe: Recipe, store: ClientStore) -> RunConte
     federation = move_to_device(federation, device, precision_of(module))
     engine = SimulationEngine(federation, method, algorithm, module, config, store)
     labelled = None if truth is None else Study(federation, truth)
-    return RunContext(federation.spec, labelled, module, name, method, algorithm, engine, store)
+    return RunContext(federation.spec, labelled, module, name, method, algorithm, engine, store, engine.precision)
 
 
 def _deliver(

@@ -26,12 +26,14 @@ from fedul.engines.held_out import HeldOutEvaluator, HeldOutSums, Reference
 from fedul.engines.simulation.client_batch import ClientBatch
 from fedul.engines.simulation.layout import choose_layout, use_channels_last
 from fedul.engines.simulation.local_steps import ClientJob, ClientOutcome, LoopWorker
+from fedul.engines.simulation.precision import choose_precision
 from fedul.engines.simulation.vectorized import VectorizedWorker
 from fedul.engines.simulation.vectorized_forward import vectorized_forward
 from fedul.errors import FedulError
 from fedul.methods.base import Method
 from fedul.methods.fedul import set_task
 from fedul.methods.task import Task
+from fedul.models.mixed_precision import in_precision
 from fedul.models.weights import load_weights
 from fedul.privacy.update_chain import UpdateChain, UpdateContext, build_update_chain
 
@@ -67,7 +69,8 @@ class SimulationEngine:
         self._store = store or MemoryStore()
         self._chain = build_update_chain(config) if update_chain is None else update_chain
         self._update_spec = self._chain.declare(declared_update(algorithm, module))
-        self.layout = choose_layout(federation, method, module, config)
+        self.precision = choose_precision(config.precision, module, federation.input_shape)
+        self.layout = choose_layout(federation, method, module, config, self.precision)
         self._federation = federation = pool_inputs(federation) if self.layout.vectorized else federation
         self._clients = {client.name: client for client in federation.clients}
         self.names: Sequence[str] = sorted(self._clients)
@@ -80,7 +83,7 @@ class SimulationEngine:
         for one in [module, *(copy.deepcopy(module) for _ in range(self.layout.workers - 1))]:
             forward = vectorized_forward(one, federation.input_shape) if self.layout.vectorized else None
             if forward is None:
-                self._workers.append(LoopWorker(one, method, algorithm, config))
+                self._workers.append(LoopWorker(one, method, algorithm, config, self.precision))
             else:
                 self._workers.append(VectorizedWorker(one, forward, method, algorithm, config, batches))
         evaluators = sorted((c for c in federation.clients if len(c.held_out)), key=lambda c: c.name)
@@ -168,7 +171,7 @@ class SimulationEngine:
         if not same:
             load_weights(self._module, dict(weights))
             self._module.eval()
-            same = [(weights, self._held_out.logits(self._module))]
+            same = [(weights, self._held_out.logits(in_precision(self._module, self.precision)))]
         self._known_logits = [*(each for each in self._known_logits if each is not same[0]), same[0]][-2:]
         return same[0][1]
 

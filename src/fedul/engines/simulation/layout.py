@@ -64,14 +64,17 @@ class Layout:
         return [clients[i : i + size] for i in range(0, len(clients), size)]
 
 
-def choose_layout(federation: Federation, method: Method, module: nn.Module, config: TrainConfig) -> Layout:
-    """Return the fastest layout that the configuration allows."""
+def choose_layout(
+    federation: Federation, method: Method, module: nn.Module, config: TrainConfig, precision: str = "float32"
+) -> Layout:
+    """Return the fastest layout that the configuration allows; vectorized clients compute in float32 only."""
     clients = config.participants(len(federation.clients))
     size = sum(p.numel() for p in module.parameters())
-    vectorized = _can_vectorize(federation, method, module, config, size, clients)
+    vectorized = precision == "float32" and _can_vectorize(federation, method, module, config, size, clients)
     warnings = []
     if config.engine_mode == "vectorized" and not vectorized:
-        warnings.append("engine-mode vectorized: this method or model cannot be vectorized, so this is loop.")
+        cause = "this method or model" if precision == "float32" else precision
+        warnings.append(f"engine-mode vectorized: {cause} cannot be vectorized, so this is loop.")
     threads = config.threads or available_cores()
     workers = min(config.workers, clients) or _choose_workers(module, size, clients, threads, vectorized)
     if workers > 1 and not can_be_copied(module, federation.input_shape):

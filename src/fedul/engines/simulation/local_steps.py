@@ -20,6 +20,7 @@ from fedul.engines.base import Broadcast
 from fedul.engines.simulation.optimizers import active_part, add_l1, add_l2, make_optimizer, match_layout
 from fedul.methods.base import Method
 from fedul.methods.task import Predict, Step, Task, predict_task, step_sizes
+from fedul.models.mixed_precision import in_precision
 from fedul.models.weights import weights_of
 
 ClientOutcome = tuple[Update, Weights]
@@ -66,17 +67,17 @@ class TrainableNetwork(Protocol):
 
 
 class SingleClient:
-    """A module as the network of one client."""
+    """A module as the network of one client, in a precision of `fedul.models.mixed_precision`."""
 
     leading = 0
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, precision: str) -> None:
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self.names, self._module = list(trainable), module
+        self.names, self.predict = list(trainable), in_precision(module, precision)
         self.parameters: list[Tensor] = list(trainable.values())
 
     def at(self, step: Step) -> tuple[list[Tensor], Predict]:
-        return self.parameters, self._module
+        return self.parameters, self.predict
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,11 +201,15 @@ class LoopWorker:
         The network; its weights are overwritten.
     method, algorithm, config
         How clients train.
+    precision : str
+        What `choose_precision` returned.
     """
 
-    def __init__(self, module: nn.Module, method: Method, algorithm: Algorithm, config: TrainConfig) -> None:
+    def __init__(
+        self, module: nn.Module, method: Method, algorithm: Algorithm, config: TrainConfig, precision: str = "float32"
+    ) -> None:
         self._module, self._method, self._algorithm, self._config = module, method, algorithm, config
-        self._network = SingleClient(module)
+        self._network = SingleClient(module, precision)
         self._weights = weights_of(module)
         self._parameter_names = [name for name, _ in module.named_parameters()]
         # Layers that a user has put into eval mode, such as a frozen batch norm, stay in it.
@@ -256,7 +261,7 @@ class LoopWorker:
         self._load(weights)
         self._module.eval()
         with torch.no_grad():
-            return predict_task(self._module, task)
+            return predict_task(self._network.predict, task)
 
     @torch.no_grad()
     def _load(self, weights: Weights) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -39,10 +40,12 @@ from fedul.engines.flower.site.site_file import site_name_in
 from fedul.engines.held_out import HeldOutEvaluator, HeldOutSums
 from fedul.engines.simulation.layout import use_channels_last
 from fedul.engines.simulation.local_steps import ClientJob, LoopWorker
+from fedul.engines.simulation.precision import choose_precision
 from fedul.errors import FedulError, InputError
 from fedul.methods import METHODS
 from fedul.methods.base import Method
 from fedul.methods.fedul import set_task
+from fedul.models.mixed_precision import in_precision
 from fedul.models.weights import load_weights
 from fedul.privacy.update_chain import UpdateContext, build_update_chain
 from fedul.training import Recipe
@@ -128,20 +131,28 @@ class _SiteRun:
         """The site chooses its number of threads; the coordinator's setting is ignored."""
         return torch_threads(default_threads(self.module))
 
+    @cached_property
+    def precision(self) -> str:
+        """The precision that the coordinator asks for; "auto" follows the hardware of the site."""
+        try:
+            return choose_precision(self.request.training.precision, self.module, self.request.spec.input_shape)
+        except InputError as problem:
+            raise PublicError(str(problem).rstrip(".")) from None
+
     @torch.no_grad()
     def evaluate_held_out(self, weights: Weights, reference: Weights, temperature: float | None) -> HeldOutSums:
         """Return sums of -log Q over held-out rows, at each temperature, and of its difference from the reference."""
         module = copy.deepcopy(self.module)
-        module.eval()
+        predict = in_precision(module, self.precision).eval()
         evaluator = HeldOutEvaluator([set_task(self.client, self.client.held_out, self.request.spec)])
         if not len(self.client.held_out):
             return HeldOutSums()
         compared = None
         if temperature is not None:
             load_weights(module, reference)
-            compared = evaluator.logits(module)
+            compared = evaluator.logits(predict)
         load_weights(module, weights)
-        sums = evaluator.sums(evaluator.logits(module), compared, temperature or 1.0)
+        sums = evaluator.sums(evaluator.logits(predict), compared, temperature or 1.0)
         if not np.isfinite(sums.numbers).all():
             raise PublicError("the loss of its held-out rows is not finite")
         return sums
@@ -178,7 +189,7 @@ def _train(data: SiteData, message: Message) -> Message:
         weights = message.group("evaluate")
         reference = message.group("reference"), request.reference_temperature
         held_out = run.evaluate_held_out(weights, *reference) if weights else None
-        worker = LoopWorker(run.module, method, run.recipe.make_algorithm(), config)
+        worker = LoopWorker(run.module, method, run.recipe.make_algorithm(), config, run.precision)
         update, after = worker.train([job], broadcast, lambda: False)[0]
     update = build_update_chain(config).apply(update, UpdateContext(client.name, request.round, config.seed))
     with data.explain_state_errors():

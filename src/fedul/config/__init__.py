@@ -1,0 +1,25 @@
+"""Configuration classes: every option, with its default, help text, choices and range.
+
+The fields are documented by their help texts, which `fedul train --help` prints. `fedul._utils.settings` reads and
+validates them.
+"""
+
+from __future__ import annotations
+
+from fedul.config.commands import CompareConfig, RunConfig
+from fedul.config.data import BenchmarkDataConfig, FileDataConfig
+from fedul.config.shared import IN_MEMORY, NOISE_FORMULAS, PRIOR_RECIPES, SCORES
+from fedul.config.training import GENERIC, TrainConfig
+
+__all__ = [
+    "GENERIC",
+    "IN_MEMORY",
+    "NOISE_FORMULAS",
+    "PRIOR_RECIPES",
+    "SCORES",
+    "BenchmarkDataConfig",
+    "CompareConfig",
+    "FileDataConfig",
+    "RunConfig",
+    "TrainConfig",
+]

@@ -1,0 +1,54 @@
+"""Options of the commands `train` and `compare` as a whole."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from fedul._utils.settings import option, validate_fields
+from fedul.config.shared import force_option, json_option
+from fedul.errors import InputError
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Options of `fedul train` for the run as a whole."""
+
+    out: str | None = option(None, "Run folder (default: a new one under runs/).")
+    resume: bool = option(False, "Continue the run in --out, or start it if there is none.")
+    force: bool = force_option()
+    json: bool = json_option()
+
+    def __post_init__(self) -> None:
+        validate_fields(self)
+        if self.resume and self.out is None:
+            raise InputError("--resume needs --out, the folder of the run to continue.")
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """Options of `fedul compare`."""
+
+    methods: str = option(
+        "fedul-combined, fedul, fedul-refined, fedpl, fedllp, fedllp-vat, supervised, supervised:labels=0.1",
+        "Methods, separated by commas; settings follow a colon (supervised:labels=0.1).",
+    )
+    algorithms: str = option("fedavg", "Algorithms, separated by commas (fedavg,fedprox:mu=0.1).")
+    seeds: int = option(3, "Number of seeds, counted from --seed.", low=1)
+    jobs: int = option(1, "Concurrent runs, each in its own process (0 = one per core).", low=0, high=1024)
+    out: str | None = option(None, "Folder of the comparison (default: a new one under runs/).")
+    resume: bool = option(False, "Continue the comparison in --out; seeds, methods or rounds may be added.")
+    csv: str | None = option(None, "CSV file to write, one line per run (default: runs.csv in the folder).")
+    plot: str | None = option(None, "Plot to write, .svg or .png (default: in the folder of the comparison).")
+    force: bool = force_option()
+    json: bool = json_option()
+
+    def __post_init__(self) -> None:
+        validate_fields(self)
+        if self.resume and self.out is None:
+            raise InputError("--resume needs --out, the folder of the comparison to continue.")
+        if self.plot is not None and not self.plot.endswith((".svg", ".png")):
+            raise InputError(f"plot: '{self.plot}' is neither .svg nor .png.")
+        for name, file in (("csv", self.csv), ("plot", self.plot)):
+            if file is not None and os.path.isdir(file):
+                raise InputError(f"{name}: '{file}' is a folder; name a file.")
