@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedul.config import TrainConfig
 from fedul.errors import InputError
 from fedul.experiments.paper import SCALES, Experiment, build_experiment, experiment_names, load_experiment
 
@@ -125,6 +126,12 @@ def test_cells_with_the_same_settings_share_their_run() -> None:
     assert cell.key(0) == table().select("split=iid").cells[0].key(0)
     assert len({cell.key(0), cell.key(1), changed.key(0)}) == 3
     assert cell.key(0) == table(threads=1, workers=2, data_dir="elsewhere").cells[0].key(0)
+
+
+def test_a_setting_that_a_later_version_adds_does_not_change_where_a_run_is() -> None:
+    explicit = {name: getattr(TrainConfig(), name) for name in ("precision", "participation", "patience")}
+    assert table(**explicit).cells[0].key(0) == table().cells[0].key(0)
+    assert table(precision="float32").cells[0].key(0) != table().cells[0].key(0)
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -6,7 +6,8 @@ from typing import Any
 
 from scipy.stats import ttest_rel
 
-from fedul.experiments.paper import Cell, Experiment, build_experiment
+from fedul.experiments.cell import Cell
+from fedul.experiments.paper import Experiment, build_experiment
 from fedul.experiments.paper_cells import CellResult
 from fedul.experiments.paper_tables import render_page
 

@@ -13,8 +13,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from fedul.errors import InputError
+from fedul.experiments.cell import Cell
 from fedul.experiments.figures import draw_experiment
-from fedul.experiments.paper import Cell, Experiment, build_experiment
+from fedul.experiments.paper import Experiment, build_experiment
 from fedul.experiments.paper_cells import CellResult, finished_cells, mark_best_cells, measure, run_cells
 from fedul.experiments.paper_tables import lay_out_table, to_csv, to_latex, to_markdown
 from fedul.experiments.reproduce import missing_data, reproduce

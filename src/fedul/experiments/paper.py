@@ -6,8 +6,6 @@ laptop, or a test, can finish. A cell is one value of every axis.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,9 +13,10 @@ from importlib.resources import files
 from itertools import product
 from typing import Any
 
-from fedul._utils.settings import build_configs, parse_name_values, to_dict
+from fedul._utils.settings import build_configs, parse_name_values
 from fedul.config import BenchmarkDataConfig, TrainConfig
 from fedul.errors import InputError, unknown_name
+from fedul.experiments.cell import Cell, Published
 
 SCALES = ("paper", "laptop", "smoke")
 SMOKE_SETTINGS = {"data": "digits", "rows": 0}
@@ -25,43 +24,8 @@ SMOKE_SETTINGS = {"data": "digits", "rows": 0}
 COMMAND_OPTIONS = ("data", "data_dir", "rounds")
 """Settings for all cells that are options of ``fedul reproduce``."""
 
-Published = tuple[tuple[float, float], ...]
-"""Mean and standard deviation as printed; one pair per client where a cell has several."""
 Conditions = Mapping[str, Sequence[str]]
 """Allowed values by axis."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One value of every axis, and the run that belongs to it.
-
-    Parameters
-    ----------
-    values : mapping of str to str
-        Value by axis.
-    data, training
-        Configuration of the run; the seed is set for each run.
-    published : tuple of (float, float)
-        Published mean and standard deviation, one pair or one per client; empty if none was published.
-    """
-
-    values: Mapping[str, str]
-    data: BenchmarkDataConfig
-    training: TrainConfig
-    published: Published = ()
-
-    @property
-    def place(self) -> tuple[str, ...]:
-        """Values of all axes, which identify the cell in its table."""
-        return tuple(self.values.values())
-
-    def key(self, seed: int) -> str:
-        """Return the name of the run with this seed; cells with the same settings, of any table, share their runs."""
-        settings = [to_dict(replace(self.data, data_dir=None, seed=seed)), to_dict(replace(self.training, seed=seed))]
-        for name in ("threads", "workers", "engine_mode", "device", "checkpoint_every"):
-            settings[1].pop(name)
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-        return f"{self.data.data}-{self.training.method}-{digest[:12]}"
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from fedul.errors import InputError
+from fedul.experiments.cell import Cell
 from fedul.experiments.grid import GridResult, check_measured, collect_results, mark_best, run_grid
 from fedul.experiments.job_pool import RunJob
-from fedul.experiments.paper import Cell, Experiment
+from fedul.experiments.paper import Experiment
 from fedul.methods import METHODS
 from fedul.models.operations import operations
 from fedul.training import Callback, RunFolder, RunResult

@@ -14,8 +14,9 @@ from datetime import timedelta
 from fedul._utils.files import csv_text
 from fedul._utils.hardware import describe_machine
 from fedul.core import SIGNIFICANCE, paired_p_value
+from fedul.experiments.cell import Cell, Published
 from fedul.experiments.grid import BEST_NOTE
-from fedul.experiments.paper import Cell, Experiment, Published
+from fedul.experiments.paper import Experiment
 from fedul.experiments.paper_cells import CellResult
 
 NOT_RUN = "--"
