@@ -62,6 +62,24 @@ def test_batch_norm_stays_at_its_site_as_it_does_in_process(tmp_path: Path) -> N
     assert_same(found, fedul.train(study, **training, engine_mode="loop", workers=1))
 
 
+def test_sites_train_in_bfloat16_as_a_run_in_process_does(tmp_path: Path) -> None:
+    training = {"method": "fedul", "model": "small-cnn", "precision": "bfloat16", "rounds": 2}
+    found = run_coordinator(Wire(digits_sites(tmp_path, 2, rows=300)), settings(tmp_path, 2, **training))
+    study = fedul.load("digits", clients=2, rows=300)
+    expected = fedul.train(study, **training, engine_mode="loop", workers=1)
+    here, there = weights(found), weights(expected)
+    exact = weights(fedul.train(study, **{**training, "precision": "float32"}, engine_mode="loop", workers=1))
+    rounding = float((exact - there).norm())
+    assert float((here - there).norm()) < 0.1 * rounding  # other layouts in memory may be rounded in another way
+
+
+def test_sites_without_a_gpu_refuse_float16_when_they_join(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(EnvironmentFailure, match="0 sites can take part"):
+        run_coordinator(Wire(digits_sites(tmp_path, 2)), settings(tmp_path, 2, precision="float16"))
+    reason = "precision float16: is for GPUs; use bfloat16 or auto on a CPU"
+    assert f"site 'client-1' is refused: {reason}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("method", "options"),
     [("fedul-refined", {"earliest": 1, "latest": 2}), ("fedul-combined", {}), ("fedllp", {}), ("fedpl", {})],

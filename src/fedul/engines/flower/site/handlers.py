@@ -161,6 +161,7 @@ class _SiteRun:
 def _join(data: SiteData, request: Message) -> Message:
     """Encode the rows, which may fail, before the first round; return how many there are."""
     run = _SiteRun.of(data, request.read(RunRequest), joins=True)
+    _ = run.precision  # one that this hardware does not have is refused before the first round
     client, spec = run.client, run.request.spec
     reply = JoinReply(
         rows=len(run.method.task(client, spec)),
