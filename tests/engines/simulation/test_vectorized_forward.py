@@ -119,7 +119,8 @@ VECTORIZED: dict[str, tuple[Any, Callable[[], nn.Module]]] = {
 def test_a_network_without_state_is_vectorized(name: str, algorithm: str) -> None:
     study, model = VECTORIZED[name]
     case = Case(study, algorithm=(algorithm, {}), model=made(model), settings={"batch_size": 5, "l1": 1e-3})
-    assert_same_result(case.vectorized(), case.loop())
+    # Adam divides by the size of a gradient, so rounding counts more where that is almost 0.
+    assert_same_result(case.vectorized(), case.loop(), tolerance=1e-8)
 
 
 class Looking(nn.Module):
