@@ -114,8 +114,9 @@ class DensePass:
 class Layer(Protocol):
     """A layer of the chain; `forward`, `weight_gradients` and `input_gradient` build no graph."""
 
-    names: Sequence[str]
-    """Names of its weights."""
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of its weights."""
 
     def differentiable(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """Return the outputs with a graph, which allows second derivatives."""
@@ -149,11 +150,11 @@ class Linear(NamedTuple):
         outputs: Tensor = Product.apply(  # type: ignore[no-untyped-call]
             inputs.flatten(1, -2), *self._tensors(weights, len(inputs))
         )
-        return outputs.unflatten(1, inputs.shape[1:-1])
+        return outputs.view(*inputs.shape[:-1], -1) if inputs.dim() > 3 else outputs
 
     def forward(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         outputs = _product(inputs.flatten(1, -2), *self._tensors(weights, len(inputs)))
-        return outputs.unflatten(1, inputs.shape[1:-1]) if inputs.dim() > 3 else outputs
+        return outputs.view(*inputs.shape[:-1], -1) if inputs.dim() > 3 else outputs
 
     def weight_gradients(self, inputs: Tensor, gradient: Tensor) -> Sequence[tuple[str, Tensor]]:
         flat = gradient.flatten(1, -2)
@@ -251,5 +252,5 @@ def _layers(module: nn.Module, names: Mapping[int, str]) -> list[Layer] | None:
         return None
     if getattr(module, "inplace", False):  # the inputs of a layer are needed for its gradient
         module = copy.copy(module)
-        module.inplace = False
+        module.inplace = False  # type: ignore[assignment]
     return [Elementwise(module)]

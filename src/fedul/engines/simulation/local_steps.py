@@ -127,12 +127,7 @@ def run_local_steps(
     sum_gradients : bool, default=False
         Whether the result holds the sum of the uncorrected gradients.
     stopped : callable
-        Checked before every step.
-
-    Raises
-    ------
-    Cancelled
-        If `stopped` returns True.
+        Checked before every step; if it returns True, `Cancelled` is raised.
     """
     optimizer = make_optimizer(config, network.parameters)
     total = [torch.zeros_like(p) for p in network.parameters] if sum_gradients else []

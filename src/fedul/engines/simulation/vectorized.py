@@ -67,13 +67,17 @@ class VectorizedNetwork:
         if self._active is None or self._active[0] != active:
             leaves = [parameter[:active].detach().requires_grad_() for parameter in self.parameters]
             weights = {**self.weights, **dict(zip(self.names, leaves, strict=True))}
-            kind = DensePass if isinstance(self._forward, DenseChain) else GraphPass
-            self._active = active, leaves, kind(self._forward, weights, self.names)
+            self._active = active, leaves, self._differentiate(weights)
         return self._active[1], self._active[2].predict
 
     def gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
         assert self._active is not None
         return self._active[2].gradients(loss)
+
+    def _differentiate(self, weights: Weights) -> DensePass | GraphPass:
+        if isinstance(self._forward, DenseChain):
+            return DensePass(self._forward, weights, self.names)
+        return GraphPass(self._forward, weights, self.names)
 
 
 class GraphPass:
