@@ -70,7 +70,14 @@ def test_the_optimizer_of_a_round_steps_with_the_rate_of_that_round() -> None:
 
 def test_the_rounds_of_a_run_have_the_rates_of_single_runs() -> None:
     study = fedul.load("digits", clients=2, rows=300)
-    plain = {"method": "fedul", "optimizer": "sgd", "select": "last", "averaging": 0.0, "rounds": 1, "batch_size": "all"}
+    plain = {
+        "method": "fedul",
+        "optimizer": "sgd",
+        "select": "last",
+        "averaging": 0.0,
+        "rounds": 1,
+        "batch_size": "all",
+    }
     moved = []
     for schedule in ("constant", "triangular"):
         start = fedul.train(study, **plain, learning_rate=0.0).classifier.module

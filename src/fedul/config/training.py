@@ -47,7 +47,8 @@ class TrainConfig:
         choices=SCORES,
     )
     model: str = option(
-        "auto", "Network: linear, small-mlp, mlp, small-cnn, paper-cnn, resnet9, resnet18, auto, or package.module:factory."
+        "auto",
+        "Network: linear, small-mlp, mlp, small-cnn, paper-cnn, resnet9, resnet18, auto, or package.module:factory.",
     )
     start_weights: str | None = option(None, "Safetensors file with initial weights.")
     rounds: int = option(

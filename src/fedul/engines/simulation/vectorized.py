@@ -156,9 +156,7 @@ class VectorizedWorker:
             for name, _ in self._module.named_parameters()
         }
         losses = result.loss.tolist()
-        effective = [
-            effective_steps(config.optimizer_name, config.momentum, taken, config.nesterov) for taken in steps
-        ]
+        effective = [effective_steps(config.optimizer_name, config.momentum, taken, config.nesterov) for taken in steps]
         # Copied, because a view of one client would keep the memory of all.
         states = [{name: t.clone() for name, t in one.items()} for one in _unstack(client_state, len(jobs))]
         deltas, messages = (_unstack(group, len(jobs)) for group in (delta, message))
