@@ -87,6 +87,8 @@ class _CopiesNumbersToGPU(TorchFunctionMode):
             return func(*args, **{**kwargs, "device": None}).to(GPU)
         if func is Tensor.new_tensor and isinstance(args[0], GPUTensor):
             return torch.tensor(*args[1:], **{"dtype": args[0].dtype, **kwargs}).to(GPU)
+        if func is torch.split and isinstance(args[0], GPUTensor) and torch.is_inference_mode_enabled():
+            return tuple(map(GPUTensor, torch.split(args[0].values, *args[1:])))  # torch cannot in this mode
         return func(*args, **kwargs)
 
 

@@ -134,7 +134,7 @@ def row_index(rows: slice | range | ArrayLike | Tensor, count: int, name: str) -
     if isinstance(rows, slice):
         rows = range(*rows.indices(count))
     try:
-        numbers = np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else np.asarray(rows)
+        numbers = np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else _on_cpu(rows)
     except ValueError:  # lists of different lengths
         numbers = np.empty((0, 0))
     if numbers.ndim != 1 or not (np.issubdtype(numbers.dtype, np.integer) or not numbers.size):
@@ -156,10 +156,14 @@ def row_index(rows: slice | range | ArrayLike | Tensor, count: int, name: str) -
 
 def set_index(sets: ArrayLike | Tensor, name: str) -> Index:
     """Return the number of each row's set; InputError if it is not a whole number per row."""
-    numbers = np.asarray(sets)
+    numbers = _on_cpu(sets)
     if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
         raise InputError(f"client '{name}': set numbers must be whole numbers from 0, one for each row.")
     return numbers.astype(np.int64)
+
+
+def _on_cpu(numbers: ArrayLike | Tensor) -> NDArray[Any]:
+    return np.asarray(numbers.cpu() if isinstance(numbers, Tensor) else numbers)
 
 
 def all_within(numbers: Tensor, count: int) -> bool:

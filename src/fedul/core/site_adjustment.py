@@ -133,9 +133,9 @@ class SetMoments:
         count = len(client.priors)
         moments = np.zeros((3, count, len(columns)))
         for j, (place, indicator) in enumerate(columns.items()):  # one column at a time: tables may be large
-            values, own = client.inputs[index, place].double().numpy(), sets
+            values, own = client.inputs[index, place].double().cpu().numpy(), sets
             if indicator is not None:
-                present = (client.inputs[index, indicator] <= 0).numpy()
+                present = (client.inputs[index, indicator] <= 0).cpu().numpy()
                 values, own = values[present], sets[present]
             n = np.bincount(own, minlength=count)
             means = np.bincount(own, values, minlength=count) / np.maximum(n, 1)

@@ -58,7 +58,7 @@ def fit_soft_sets(federation: Federation) -> SoftSetRegression:
 
     Features are standardized, and the penalty is half of the squared weights, as by default in scikit-learn.
     """
-    flat: Callable[[Tensor], Tensor] = lambda rows: federation.scaling(rows).double().flatten(1)  # noqa: E731
+    flat: Callable[[Tensor], Tensor] = lambda rows: federation.scaling(rows).double().flatten(1).cpu()  # noqa: E731
     size = int(np.prod(federation.spec.input_shape))
     total = sum(len(client.train) for client in federation.clients)
     share = min(1.0, MAX_VALUES / max(size * total, 1))

@@ -72,5 +72,5 @@ class RowFeatures:
 
 
 def _flat(scaling: Scaling, rows: Tensor) -> Matrix:
-    flat: Matrix = scaling(rows).double().flatten(1).numpy()
+    flat: Matrix = scaling(rows).double().flatten(1).cpu().numpy()
     return flat

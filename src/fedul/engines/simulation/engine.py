@@ -14,6 +14,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from fedul._utils.randomness import keep_layer_random_states
 from fedul.algorithms.base import Algorithm, declared_update
 from fedul.config import TrainConfig
 from fedul.core import Federation, Update, Weights
@@ -97,14 +98,16 @@ class SimulationEngine:
         return EngineMetrics()
 
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
-        generator_state = torch.random.get_rng_state()
         groups = [partial(self.jobs, group) for group in self.layout.groups(clients)]
+        device = next(self.module.parameters()).device
         try:
-            with closing(train_groups(self._workers, self.layout.threads, broadcast, groups)) as outcomes:
+            with (
+                keep_layer_random_states(device),
+                closing(train_groups(self._workers, self.layout.threads, broadcast, groups)) as outcomes,
+            ):
                 for outcome in chain.from_iterable(outcomes):
                     yield self.finish(outcome, broadcast.round)
         finally:
-            torch.random.set_rng_state(generator_state)
             torch.set_num_threads(torch.get_num_threads())  # workers change a part of it for all threads
 
     def jobs(self, names: Sequence[str], broadcast: Broadcast | None = None) -> list[ClientJob]:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fedul._utils.hardware import available_cores
+from fedul._utils.randomness import keep_layer_random_states, layer_random_states
 from fedul.config import TrainConfig
 from fedul.core import Federation
 from fedul.engines.simulation.vectorized_forward import trial_copy, vectorized_forward
@@ -125,15 +126,15 @@ def _has_convolutions(module: nn.Module) -> bool:
 def can_be_copied(module: nn.Module, shape: tuple[int, ...]) -> bool:
     """Return whether copies of the network can train in parallel with the same result as one.
 
-    They cannot if the network uses the global generator of torch in training, as dropout does.
+    They cannot if the network uses the generator of its device in training, as dropout does.
     """
     trial, first = trial_copy(module), next(module.parameters())
     if trial is None:
         return False
-    before = torch.random.get_rng_state()
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    before = layer_random_states(first.device)
+    with keep_layer_random_states(first.device), torch.no_grad():
         trial(torch.zeros(2, *shape, dtype=first.dtype, device=first.device))
-        return torch.equal(torch.random.get_rng_state(), before)
+        return all(map(torch.equal, layer_random_states(first.device), before))
 
 
 def use_channels_last(module: nn.Module, shape: tuple[int, ...]) -> None:

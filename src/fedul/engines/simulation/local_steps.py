@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fedul._utils import torch_private
-from fedul._utils.randomness import key_seed, torch_generator
+from fedul._utils.randomness import key_seed, seed_layers, torch_generator
 from fedul._utils.torch_private import Tensors
 from fedul.algorithms.base import Algorithm, Correction, TrainedClient, effective_steps
 from fedul.config import TrainConfig
@@ -215,7 +215,7 @@ class LoopWorker:
     ) -> None:
         self._module, self._method, self._algorithm, self._config = module, method, algorithm, config
         self._network = SingleClient(module, precision)
-        self._weights = weights_of(module)
+        self._weights, self._device = weights_of(module), next(module.parameters()).device
         self._parameter_names = [name for name, _ in module.named_parameters()]
         # Layers that a user has put into eval mode, such as a frozen batch norm, stay in it.
         self._eval_layers = [layer for layer in module.modules() if not layer.training] if module.training else []
@@ -229,8 +229,7 @@ class LoopWorker:
     def _train_client(self, job: ClientJob, broadcast: Broadcast, stopped: Callable[[], bool]) -> ClientOutcome:
         config, algorithm, method, name = self._config, self._algorithm, self._method, job.client
         method_state, algorithm_state = split_client_state(job.client_state)
-        # Layers may use the global generator of torch (dropout), which is seeded by the same key as everything else.
-        torch.default_generator.manual_seed(key_seed(config.seed, broadcast.round, name, "layers"))
+        seed_layers(self._device, key_seed(config.seed, broadcast.round, name, "layers"))  # such as dropout
         task = job.task
         if method.needs_logits(broadcast.directive):
             logits = self._predict(task, broadcast.weights)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from fedul._utils import torch_private
+from fedul._utils.randomness import keep_layer_random_states
 from fedul.engines.simulation.vectorized_forward import trial_copy
 from fedul.errors import InputError, first_line
 from fedul.models.mixed_precision import in_precision
@@ -78,7 +79,7 @@ def _problem(precision: str, module: nn.Module, shape: tuple[int, ...]) -> str:
     if trial is None:
         return "it cannot be copied for a trial"
     try:
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        with keep_layer_random_states(first.device), torch.enable_grad():
             logits = in_precision(trial, precision)(torch.zeros(2, *shape, device=first.device))
             logits.sum().backward()
     except Exception as error:  # a user's network may raise anything
