@@ -93,6 +93,7 @@ def test_a_value_that_an_option_cannot_have_is_refused(
         ("--model mpl", "did you mean 'mlp'?"),
         ("--model nowhere.to.be:found", "could not be imported"),
         ("--device nonsense", "device: 'nonsense'"),
+        ("--device cuda:99", "device: 'cuda:99' is not available; use auto or cpu."),
         ("--method supervised --method-option labels=2", "labels: must be at most 1"),
         ("--method supervised --method-option labels=x", "labels: expected a number"),
         ("--method supervised --method-option nonsense=1", "unknown option of method supervised 'nonsense'"),

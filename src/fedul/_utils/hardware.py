@@ -24,6 +24,15 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def device_or_auto(name: str) -> str:
+    """Return the name of a device, or "auto" if it is only on the machine where a run was trained."""
+    try:
+        resolve_device(name)
+    except InputError:
+        return "auto"
+    return name
+
+
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedul._utils.files import write_json
+from fedul._utils.hardware import device_or_auto
 from fedul._utils.settings import to_dict
 from fedul.algorithms.base import Algorithm
 from fedul.classifier import Classifier
@@ -191,7 +192,8 @@ def _load_data(target: _Target, truth_column: str | None, data: Any, priors: Any
 def _trainer(target: _Target, callback: Callback, folds: int) -> Callable[[Iterable[Federation]], Iterator[Classifier]]:
     """Return a function that trains as the delivered classifier was trained, for as many rounds."""
     rounds = target.result.selected_round
-    config = replace(target.recipe.config, rounds=rounds, patience=0, select="last", evaluate_every=0)
+    device = device_or_auto(target.recipe.config.device)
+    config = replace(target.recipe.config, rounds=rounds, patience=0, select="last", evaluate_every=0, device=device)
     recipe = replace(target.recipe, config=config)
     infos = [
         RunInfo(

@@ -13,7 +13,7 @@ from torch import nn
 
 import fedul
 from fedul._utils.hardware import resolve_device
-from fedul._utils.randomness import layer_random_states, seed_layers
+from fedul._utils.randomness import layer_random_states
 from fedul.algorithms import ALGORITHMS
 from fedul.core import Federation, Study, UnlabeledSets
 from fedul.engines.simulation.layout import can_be_copied
@@ -121,8 +121,8 @@ def test_dropout_on_a_gpu_does_not_depend_on_what_was_drawn_before(gpu: torch.de
         return dense_network(shape, classes, nn.Dropout())
 
     weights = set()
-    for seed in (1, 2):
-        seed_layers(gpu, seed)
+    for rows in (1, 1000):
+        torch.rand(rows, device=gpu)
         before = layer_random_states(gpu)
         weights.add(train(study(), GPU.type, model=network, method="fedul").weights_sha256)
         assert all(map(torch.equal, layer_random_states(gpu), before))
@@ -163,6 +163,14 @@ def test_inputs_may_be_on_a_gpu(gpu: torch.device) -> None:
     assert str(fedul.check(ours)) == str(fedul.check(expected))
     for device in (GPU.type, "cpu"):
         assert_same_run(train(ours, device, method="fedul"), train(expected, method="fedul"))
+
+
+def test_a_run_on_a_gpu_is_evaluated_on_a_machine_without_one(tmp_path: Path) -> None:
+    data = study()
+    with stand_in_gpu():
+        run = train(data, GPU.type, method="fedul", model="linear", out=tmp_path)
+        expected = fedul.evaluate(run, folds=2)
+    assert fedul.evaluate(tmp_path, folds=2, study=data).to_dict() == expected.to_dict()
 
 
 @pytest.mark.parametrize("name", ["cuda:99", "meta", "mps:9", "hpu", "privateuseone", "gpu", ""])
