@@ -5,10 +5,11 @@
 
 The same rounds of federated averaging with fedul's engine, a manual loop in plain torch, Flower's simulation (Ray) and
 Apple's pfl. Every simulator is a separate process (`simulators/`). They alternate round by round, after two rounds of
-warm-up, with the same weights, rows and order of rows, and must reach the same loss. All have the same environment,
-with OMP_WAIT_POLICY=passive, as fedul's command line sets it. The benchmark also measures the cost of the transition,
-scaling, and memory with up to 10,000 clients. Other simulators need `pip install fedul[bench]`; one that is not
-installed is left out.
+warm-up, with the same weights, rows and order of rows, and must reach the same loss. For dense networks, the batched
+products alone (`simulators/floor.py`) show how much of a round is arithmetic: column "times the floor". All have the
+same environment, with OMP_WAIT_POLICY=passive, as fedul's command line sets it. The benchmark also measures the cost of
+the transition, scaling, and memory with up to 10,000 clients. Other simulators need `pip install fedul[bench]`; one
+that is not installed is left out.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ QUICK_ROUNDS = 3
 
 OTHER_SIMULATORS = {"flower": ("flwr", "ray"), "pfl": ("pfl",)}
 MANUAL = "manual loop"
+FLOOR = "floor"  # the arithmetic alone, see simulators/floor.py
 PACKAGES = ("fedul", "torch", "numpy", "flwr", "ray", "pfl")
 
 # All use the same rows in the same order, so their losses differ only by rounding: less than 1e-6 of the loss in the
@@ -86,6 +88,8 @@ def simulator_commands(workload: Workload, others: Sequence[str]) -> dict[str, l
         "fedul, loop": [*fedul, "--mode", "loop", "--workers", "1"],
         "fedul, vectorized": [*fedul, "--mode", "vectorized", "--workers", "1"],
     }
+    if workload.network == "mlp":
+        commands[FLOOR] = ["-m", "simulators.floor", *argument]
     if workload.optimizer != "sgd":
         return commands
     if "pfl" in others:
@@ -108,11 +112,13 @@ def summarize(workload: Workload, measured: Mapping[str, Measurement]) -> dict[s
         seconds = Quartiles.of(one.seconds)
         results[name] = {
             **{k: v for k, v in asdict(one).items() if k != "source"},
+            "loss": None if name == FLOOR else one.loss,
             "quartiles": seconds.to_dict(),
             "updates_per_second": workload.clients_per_round / seconds.median,
             "speedup_over_manual_loop": _ratio(measured[manual], one).to_dict(),
             "speedup_of_fedul": _ratio(one, measured["fedul"]).to_dict() if "fedul" in measured else None,
-            "same_loss": abs(one.loss - measured[manual].loss) <= tolerance,
+            "times_the_floor": _ratio(one, measured[FLOOR]).to_dict() if FLOOR in measured else None,
+            "same_loss": name == FLOOR or abs(one.loss - measured[manual].loss) <= tolerance,  # the floor has no loss
         }
     return {
         "workload": asdict(workload),
@@ -136,16 +142,18 @@ def comparison_table(results: Mapping[str, Any]) -> list[list[str]]:
 
     Peak memory is summed over processes; in brackets the resident size at the end, with shared pages counted once.
     """
-    head = ["simulator", "seconds per round", "updates/s", "speedup", "speedup of fedul", "peak MB", "setup s", "loss"]
-    table = [head]
+    with_floor = FLOOR in results["simulators"]
+    head = ["simulator", "seconds per round", "updates/s", "speedup", "speedup of fedul"]
+    table = [[*head, *(["times the floor"] if with_floor else []), "peak MB", "setup s", "loss"]]
     for name, one in results["simulators"].items():
         seconds, manual = (Quartiles.from_dict(one[key]) for key in ("quartiles", "speedup_over_manual_loop"))
         fedul = Quartiles.from_dict(one["speedup_of_fedul"]).format(digits=2) if one["speedup_of_fedul"] else "-"
-        loss = f"{one['loss']:.5f}" + ("" if one["same_loss"] else " DIFFERS")
+        loss = "-" if one["loss"] is None else f"{one['loss']:.5f}" + ("" if one["same_loss"] else " DIFFERS")
         memory = "-" if one["peak_mb"] is None else f"{one['peak_mb']:.0f} ({one['shared_once_mb']:.0f})"
         rate = one["updates_per_second"]
         updates = f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
-        cells = [seconds.format(digits=4), updates, manual.format(digits=2), fedul, memory]
+        floor = [Quartiles.from_dict(one["times_the_floor"]).format(digits=2)] if with_floor else []
+        cells = [seconds.format(digits=4), updates, manual.format(digits=2), fedul, *floor, memory]
         table.append([name, *cells, f"{one['set_up']:.1f}", loss])
     return table
 

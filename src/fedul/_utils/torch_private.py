@@ -58,6 +58,14 @@ def sign(tensors: Tensors) -> Tensors:
     return _for_each("_foreach_sign", torch.sign, (tensors,))
 
 
+def relu_gradient(gradient: Tensor, values: Tensor) -> Tensor:
+    """Return the gradient where the values are positive, and 0 elsewhere."""
+    if function := getattr(torch.ops.aten, "threshold_backward", None):
+        result: Tensor = function(gradient, values, 0)
+        return result
+    return gradient * (values > 0)
+
+
 def adam_(
     parameters: Tensors,
     gradients: Tensors,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedul.methods.operations import frozen_batch_norm_statistics
+from fedul.methods.operations import frozen_batch_norm_statistics, log_softmax
 from fedul.methods.task import Predict, Step
 from fedul.models.mixed_precision import full_precision
 
@@ -44,7 +44,7 @@ def consistency_loss(
     shift : float or Tensor, default=0.0
         Added to the logits (..., n, K): predictions are compared under another class mix.
     """
-    clean = (logits.detach() + shift).log_softmax(-1)
+    clean = log_softmax(logits.detach() + shift)
     leading = logits.dim() - 1  # dimensions before those of a row
     trailing = step.inputs.dim() - leading
     with frozen_batch_norm_statistics(predict):
@@ -52,7 +52,7 @@ def consistency_loss(
             unperturbed = clean
             if was_mixed:
                 with torch.no_grad():
-                    unperturbed = (predict(step.inputs) + shift).log_softmax(-1)
+                    unperturbed = log_softmax(predict(step.inputs) + shift)
             probe = (PROBE * step.targets["direction"]).requires_grad_()
             distance = _divergence(unperturbed, predict(step.inputs + probe) + shift).sum()
             (gradient,) = torch.autograd.grad(distance, probe)
@@ -64,7 +64,7 @@ def consistency_loss(
 
 def _divergence(clean: Tensor, logits: Tensor) -> Tensor:
     """Return KL(clean || softmax(logits)) (..., n), where `clean` holds logarithms."""
-    return functional.kl_div(logits.log_softmax(-1), clean, reduction="none", log_target=True).sum(-1)
+    return functional.kl_div(log_softmax(logits), clean, reduction="none", log_target=True).sum(-1)
 
 
 def _normalize_rows(rows: Tensor, leading: int) -> Tensor:

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from fedul.core import Matrix, TaskSpec, UnlabeledSets, compute_dtype
 from fedul.methods.base import Method
-from fedul.methods.operations import prior_shift
+from fedul.methods.operations import prior_shift, softmax
 from fedul.methods.task import Predict, Step, Targets, Task
 
 
@@ -52,7 +52,7 @@ class EasyLLP(Method):
         return Task(client.inputs, client.train.index.to(device), targets, spec.scaling)
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
-        posterior = (predict(step.inputs) + step.shared["offset"]).softmax(-1)
+        posterior = softmax(predict(step.inputs) + step.shared["offset"])
         # |p - w|^2 - |w|^2, without the difference of large numbers
         return step.mean((posterior * (posterior - 2 * step.targets["debiased"])).sum(-1))
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from fedul._utils.settings import option
 from fedul.core import TaskSpec, UnlabeledSets, compute_dtype
 from fedul.methods.base import ClientState, Method
-from fedul.methods.operations import prior_shift, set_means
+from fedul.methods.operations import prior_shift, set_means, softmax
 from fedul.methods.task import Predict, Step, Targets, Task
 
 MIN_SHARE = 1e-4
@@ -62,7 +62,7 @@ class FedLLP(Method):
     def begin_round(
         self, targets: Targets, logits: Tensor, directive: Mapping[str, float], client_state: ClientState
     ) -> tuple[Targets, ClientState]:
-        start = (logits + targets.client["offset"]).softmax(-1)  # (..., n, K)
+        start = softmax(logits + targets.client["offset"])  # (..., n, K)
         full = set_means(start, targets, targets.sets["priors"].shape[-2])
         rows, sets = {**targets.rows, "start": start}, {**targets.sets, "full": full}
         return replace(targets, rows=rows, sets=sets), client_state
@@ -72,7 +72,7 @@ class FedLLP(Method):
 
     def proportion_loss(self, logits: Tensor, step: Step) -> Tensor:
         """Return the loss of a step from its logits (..., n, K)."""
-        now = (logits + step.shared["offset"]).softmax(-1)
+        now = softmax(logits + step.shared["offset"])
         averaging = _averaging_matrix(step)
         mean = averaging @ now
         if self.mean == "full":

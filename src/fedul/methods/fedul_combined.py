@@ -28,7 +28,7 @@ from fedul.methods.base import Alternative, ClientState
 from fedul.methods.consistency import consistency_loss, draw_direction
 from fedul.methods.fedllp import FedLLP
 from fedul.methods.fedul_refined import FedULRefined
-from fedul.methods.operations import prior_shift
+from fedul.methods.operations import log_softmax, prior_shift
 from fedul.methods.task import Predict, Step, Targets, Task
 
 WEIGHT_VARIANCE = 2.5**2
@@ -150,7 +150,7 @@ class FedULCombined(FedULRefined):
         if self.proportion_weight:
             terms.append(self.proportion_weight * _PROPORTIONS.proportion_loss(logits, step))
         if self.soft_weight:
-            log_prediction = (logits + step.shared["offset"]).log_softmax(-1)
+            log_prediction = log_softmax(logits + step.shared["offset"])
             priors = step.targets["priors"]
             products = torch.where(priors > 0, priors * log_prediction, torch.zeros_like(priors))
             terms.append(-self.soft_weight * step.mean(products.sum(-1)))

@@ -33,7 +33,7 @@ from fedul.core import RoundMetrics, TaskSpec, UnlabeledSets, compute_dtype
 from fedul.errors import InputError
 from fedul.methods.base import ClientState, Method
 from fedul.methods.fedul import FedUL, log_loss, set_task
-from fedul.methods.operations import set_means, set_sizes
+from fedul.methods.operations import log_softmax, set_means, set_sizes
 from fedul.methods.task import Predict, Step, Targets, Task, take_rows
 
 SINKHORN_STEPS = 20
@@ -107,7 +107,7 @@ class FedULRefined(Method):
         if "soft" not in step.targets:
             return _fedul(self.score).score_logits(logits, step)
         soft, trust = step.targets["soft"], self.trust * step.targets["match"].squeeze(-1)
-        log_posterior = (logits + step.shared["marginal"]).log_softmax(-1)
+        log_posterior = log_softmax(logits + step.shared["marginal"])
         # A class that is not at the client has log-posterior -inf and soft label 0.
         log_likelihood = torch.where(soft > 0, soft * log_posterior, torch.zeros_like(soft)).sum(-1)
         return step.mean((1 - trust) * log_loss(logits, step) - trust * log_likelihood)

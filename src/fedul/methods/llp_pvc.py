@@ -30,7 +30,7 @@ from torch import Tensor
 from fedul.core import TaskSpec, UnlabeledSets
 from fedul.methods.base import ClientState, Method
 from fedul.methods.fedllp import FedLLP
-from fedul.methods.operations import set_sizes, set_sums
+from fedul.methods.operations import log_softmax, set_sizes, set_sums
 from fedul.methods.task import Predict, Step, Targets, Task, take_rows
 
 LARGEST_LOG_ODDS = 40.0
@@ -85,7 +85,7 @@ def one_vs_rest_losses(logits: Tensor, soft: Tensor) -> Tensor:
     soft : Tensor
         (..., n, K) probability of each class; it need not sum to one.
     """
-    log_posterior = logits.log_softmax(-1)
+    log_posterior = log_softmax(logits)
     rest = _log_rest(log_posterior)
     positive = torch.where(soft > 0, soft * log_posterior, torch.zeros_like(soft))
     negative = torch.where(soft < 1, (1 - soft) * rest, torch.zeros_like(soft))
@@ -151,7 +151,7 @@ def _tilt(log_odds: Tensor, targets: Targets, counts: Tensor) -> Tensor:
 
 def _log_odds(logits: Tensor) -> Tensor:
     """Return the log-odds of each class against the rest, bounded."""
-    log_posterior = logits.log_softmax(-1)
+    log_posterior = log_softmax(logits)
     return (log_posterior - _log_rest(log_posterior)).clamp(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
 
 

@@ -34,7 +34,7 @@ from fedul._utils.randomness import numpy_generator
 from fedul._utils.settings import option
 from fedul.core import Matrix, TaskSpec, UnlabeledSets, compute_dtype
 from fedul.methods.base import Method
-from fedul.methods.operations import prior_shift
+from fedul.methods.operations import log_softmax, prior_shift
 from fedul.methods.task import Predict, Step, Targets, Task
 
 SUM_WEIGHT = 1e3
@@ -86,7 +86,7 @@ class LLPFC(Method):
         return Task(client.inputs, client.train.index.to(device), targets, spec.scaling, draw)
 
     def loss(self, predict: Predict, step: Step) -> Tensor:
-        log_posterior = (predict(step.inputs) + step.shared["offset"]).log_softmax(-1)
+        log_posterior = log_softmax(predict(step.inputs) + step.shared["offset"])
         grouping = step.targets["grouping"].unsqueeze(-1)  # (..., n, 1)
         transitions = step.targets["transition"]  # (..., n, groupings, K)
         at = grouping.unsqueeze(-1).expand(*grouping.shape, transitions.shape[-1])

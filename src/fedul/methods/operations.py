@@ -17,13 +17,27 @@ from fedul.methods.task import Predict, Targets
 
 def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the cross-entropy of each row with its label: (..., n) from logits (..., n, K)."""
-    losses = functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none")
-    return losses.view(labels.shape)
+    by_class = logits if logits.dim() == 2 else logits.mT  # faster, see `log_softmax`
+    return functional.cross_entropy(by_class, labels, reduction="none")
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """Return the logarithm of the class probabilities (..., n, K).
+
+    With vectorized clients it is computed transposed: torch adds up few classes in memory order one by one, but vectors
+    of rows at once. At 10 classes that is 15 times faster.
+    """
+    return logits.log_softmax(-1) if logits.dim() == 2 else logits.mT.log_softmax(-2).mT
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Return the class probabilities (..., n, K); see `log_softmax`."""
+    return logits.softmax(-1) if logits.dim() == 2 else logits.mT.softmax(-2).mT
 
 
 def soft_cross_entropies(logits: Tensor, weights: Tensor) -> Tensor:
     """Return -sum_k weights_k log softmax(logits)_k of each row, (..., n); a class of weight 0 may have logit -inf."""
-    log_posterior = logits.log_softmax(-1)
+    log_posterior = log_softmax(logits)
     return -torch.where(weights != 0, weights * log_posterior, torch.zeros_like(weights)).sum(-1)
 
 

@@ -236,12 +236,12 @@ def step_sizes(rows: int, batch_size: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def gather_groups(sizes: Sequence[int], values: int) -> Iterator[list[int]]:
+def gather_groups(sizes: Sequence[int], values: int, limit: int = GATHER_VALUES) -> Iterator[list[int]]:
     """Group the steps whose rows (of `values` values each) are gathered in one operation.
 
     For a small network, gathering step by step takes a tenth of the training time.
     """
-    group = max(1, GATHER_VALUES // max(values * sizes[0], 1))
+    group = max(1, limit // max(values * sizes[0], 1))
     for first in range(0, len(sizes), group):
         yield list(sizes[first : first + group])
 

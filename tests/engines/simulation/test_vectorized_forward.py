@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedul.engines.simulation.vectorized_forward import _Dense, vectorized_forward
+from fedul.engines.simulation.dense_chain import Product
+from fedul.engines.simulation.vectorized_forward import vectorized_forward
 from fedul.models import build
 from fedul.models.weights import weights_of
 
@@ -118,7 +119,8 @@ VECTORIZED: dict[str, tuple[Any, Callable[[], nn.Module]]] = {
 def test_a_network_without_state_is_vectorized(name: str, algorithm: str) -> None:
     study, model = VECTORIZED[name]
     case = Case(study, algorithm=(algorithm, {}), model=made(model), settings={"batch_size": 5, "l1": 1e-3})
-    assert_same_result(case.vectorized(), case.loop())
+    # Adam divides by the size of a gradient, so rounding counts more where that is almost 0.
+    assert_same_result(case.vectorized(), case.loop(), tolerance=1e-8)
 
 
 class Looking(nn.Module):
@@ -231,7 +233,7 @@ def test_a_dense_layer_has_the_gradients_of_finite_differences(
         torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
         for shape in ((clients, rows, columns), (clients, outputs, columns), (clients, outputs))
     )
-    assert torch.autograd.gradcheck(_Dense.apply, (inputs, weight, bias))
+    assert torch.autograd.gradcheck(Product.apply, (inputs, weight, bias))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ W rows of the largest step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, repeat
 
@@ -20,6 +20,9 @@ from torch.nn.utils.rnn import pad_sequence
 from fedul.core import PREDICT_BATCH, compute_dtype
 from fedul.methods import augment as augmentation
 from fedul.methods.task import DrawStepTargets, Plan, Step, Targets, Task, gather_groups
+
+CACHE_VALUES = 2**18
+"""Input values that are gathered in one operation: 1 MB, as large as the second cache of a core. More are slower."""
 
 
 class ClientBatch:
@@ -96,39 +99,53 @@ class ClientBatch:
             Augmentation of images.
         """
         schedule = _Schedule([sum((plan.sizes for plan in epochs), ()) for epochs in plans], self.device)
-        order = pad_sequence([torch.cat([plan.order for plan in epochs]) for epochs in plans], True)  # (C, E * R)
+        order = _pad([_join([plan.order for plan in epochs]) for epochs in plans])  # (C, E * R)
         drawn = {
-            name: pad_sequence([torch.cat([plan.drawn[name] for plan in epochs]) for epochs in plans], True)
-            for name in plans[0][0].drawn
+            name: _pad([_join([plan.drawn[name] for plan in epochs]) for epochs in plans]) for name in plans[0][0].drawn
         }
         if augment != "none":
-            parameters = [torch.cat([plan.augmentations for plan in epochs]) for epochs in plans]
-            drawn["augment"] = pad_sequence(parameters, True)
+            drawn["augment"] = _pad([_join([plan.augmentations for plan in epochs]) for epochs in plans])
         draw_step = [task.draw_step for task in self._tasks if task.draw_step is not None]
-        generators = [chain.from_iterable(repeat(p.step_generator(), len(p)) for p in epochs) for epochs in plans]
+        generators: list[Iterator[torch.Generator]] = []
+        if draw_step:
+            generators = [chain.from_iterable(repeat(p.step_generator(), len(p)) for p in epochs) for epochs in plans]
         row_values = self._tasks[0].inputs.shape[1:].numel() * len(self)
         first = 0
-        for widths in gather_groups(schedule.widths, row_values):
+        # Positions are found for many steps at once, and rows copied for those that fit into the cache of a core.
+        for widths in gather_groups(schedule.widths, len(self)):
             at = schedule.positions(first, first + len(widths))  # (P, A, W)
             rows = _take(order, at)
-            inputs = self.inputs(rows)
-            row_targets = {name: _take(values, rows) for name, values in targets.rows.items()}
-            row_targets |= {name: _take(values, row_targets["set"]) for name, values in targets.sets.items()}
-            row_targets |= {name: _take(values, at) for name, values in drawn.items()}
-            if augment != "none":
-                flat = augmentation.apply(augment, inputs.flatten(0, 2), row_targets.pop("augment").flatten(0, 2))
-                inputs = flat.view(inputs.shape)
-            for i, width in enumerate(widths):
-                active = schedule.active[first + i]
-                shared = targets.shared
-                if active < len(self):
-                    shared = {name: value[:active] for name, value in shared.items()}
-                part = {name: value[i, :active, :width] for name, value in row_targets.items()}
-                step_inputs = inputs[i, :active, :width]
-                if draw_step:
-                    part |= _draw_step_targets(draw_step, generators, step_inputs, schedule.sizes(first + i))
-                yield Step(step_inputs, part, shared, schedule.weight(first + i, inputs.dtype))
+            start = 0
+            for some in gather_groups(widths, row_values, CACHE_VALUES):
+                part = slice(start, start + len(some))
+                within = slice(0, schedule.active[first + start]), slice(0, max(some))
+                step_inputs, row_targets = self._gather(rows[part, *within], at[part, *within], targets, drawn, augment)
+                for i, width in enumerate(some):
+                    t = first + start + i
+                    active = schedule.active[t]
+                    shared = targets.shared
+                    if active < len(self):
+                        shared = {name: value[:active] for name, value in shared.items()}
+                    values = {name: value[i, :active, :width] for name, value in row_targets.items()}
+                    inputs = step_inputs[i, :active, :width]
+                    if draw_step:
+                        values |= _draw_step_targets(draw_step, generators, inputs, schedule.sizes(t))
+                    yield Step(inputs, values, shared, schedule.weight(t, inputs.dtype))
+                start += len(some)
             first += len(widths)
+
+    def _gather(
+        self, rows: Tensor, at: Tensor, targets: Targets, drawn: Mapping[str, Tensor], augment: str
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the inputs and the targets (P, A, W, ...) of rows (P, A, W), at these places in the plans."""
+        inputs = self.inputs(rows)
+        row_targets = {name: _take(values, rows) for name, values in targets.rows.items()}
+        row_targets |= {name: _take(values, row_targets["set"]) for name, values in targets.sets.items()}
+        row_targets |= {name: _take(values, at) for name, values in drawn.items()}
+        if augment != "none":
+            flat = augmentation.apply(augment, inputs.flatten(0, 2), row_targets.pop("augment").flatten(0, 2))
+            inputs = flat.view(inputs.shape)
+        return inputs, row_targets
 
 
 class _Schedule:
@@ -136,7 +153,7 @@ class _Schedule:
 
     def __init__(self, sizes: Sequence[tuple[int, ...]], device: torch.device) -> None:
         distinct = {each: torch.tensor(each) for each in set(sizes)}  # many clients have the same number of rows
-        self._sizes = pad_sequence([distinct[each] for each in sizes], batch_first=True).to(device)  # (C, T)
+        self._sizes = _pad([distinct[each] for each in sizes]).to(device)  # (C, T)
         self._starts = self._sizes.cumsum(1) - self._sizes
         self.widths = self._sizes.amax(0).tolist()
         self.active = (self._sizes > 0).sum(0).tolist()
@@ -177,7 +194,14 @@ def _draw_step_targets(
 
 def _pad(values: Sequence[Tensor]) -> Tensor:
     """Pad the values of each client with zeros, which are valid positions: (C, R, ?)."""
+    if len({len(value) for value in values}) == 1:
+        return torch.stack(list(values))
     return pad_sequence(list(values), batch_first=True)
+
+
+def _join(epochs: Sequence[Tensor]) -> Tensor:
+    """Return the values of all epochs."""
+    return epochs[0] if len(epochs) == 1 else torch.cat(list(epochs))
 
 
 def _take(values: Tensor, positions: Tensor) -> Tensor:

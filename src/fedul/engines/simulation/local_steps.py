@@ -65,6 +65,9 @@ class TrainableNetwork(Protocol):
     def at(self, step: Step) -> tuple[list[Tensor], Predict]:
         """Return the parameters of the clients that take this step, as autograd leaves, and their predictions."""
 
+    def gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
+        """Return the gradients of a loss of the last predictions, for the parameters that `at` returned."""
+
 
 class SingleClient:
     """A module as the network of one client, in a precision of `fedul.models.mixed_precision`."""
@@ -78,6 +81,9 @@ class SingleClient:
 
     def at(self, step: Step) -> tuple[list[Tensor], Predict]:
         return self.parameters, self.predict
+
+    def gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
+        return torch.autograd.grad(loss, self.parameters, allow_unused=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,12 +127,7 @@ def run_local_steps(
     sum_gradients : bool, default=False
         Whether the result holds the sum of the uncorrected gradients.
     stopped : callable
-        Checked before every step.
-
-    Raises
-    ------
-    Cancelled
-        If `stopped` returns True.
+        Checked before every step; if it returns True, `Cancelled` is raised.
     """
     optimizer = make_optimizer(config, network.parameters)
     total = [torch.zeros_like(p) for p in network.parameters] if sum_gradients else []
@@ -137,7 +138,7 @@ def run_local_steps(
             raise Cancelled
         parameters, predict = network.at(step)
         loss = method.loss(predict, step)
-        raw = torch.autograd.grad(loss.sum() if loss.dim() else loss, parameters, allow_unused=True)
+        raw = network.gradients(loss.sum() if loss.dim() else loss)
         with torch.no_grad():
             gradients: Tensors = match_layout(raw, parameters)
             if config.l1:

@@ -19,6 +19,7 @@ from fedul.config import TrainConfig
 from fedul.core import Update, Weights
 from fedul.engines.base import Broadcast
 from fedul.engines.simulation.client_batch import ClientBatch
+from fedul.engines.simulation.dense_chain import DenseChain, DensePass
 from fedul.engines.simulation.local_steps import (
     ClientJob,
     ClientOutcome,
@@ -58,7 +59,7 @@ class VectorizedNetwork:
         }
         self.names = list(trainable)
         self.parameters = [self.weights[name] for name in trainable]
-        self._active: tuple[int, list[Tensor], Predict] | None = None
+        self._active: tuple[int, list[Tensor], DensePass | GraphPass] | None = None
 
     def at(self, step: Step) -> tuple[list[Tensor], Predict]:
         """Return the parameters of the clients that are active in a step, and a prediction function that uses them."""
@@ -66,8 +67,28 @@ class VectorizedNetwork:
         if self._active is None or self._active[0] != active:
             leaves = [parameter[:active].detach().requires_grad_() for parameter in self.parameters]
             weights = {**self.weights, **dict(zip(self.names, leaves, strict=True))}
-            self._active = active, leaves, partial(self._forward, weights)
-        return self._active[1:]
+            self._active = active, leaves, self._differentiate(weights)
+        return self._active[1], self._active[2].predict
+
+    def gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
+        assert self._active is not None
+        return self._active[2].gradients(loss)
+
+    def _differentiate(self, weights: Weights) -> DensePass | GraphPass:
+        if isinstance(self._forward, DenseChain):
+            return DensePass(self._forward, weights, self.names)
+        return GraphPass(self._forward, weights, self.names)
+
+
+class GraphPass:
+    """Predictions of a step by any network, and the gradients of a loss of them, by autograd; see `DensePass`."""
+
+    def __init__(self, forward: Forward, weights: Weights, trainable: Sequence[str]) -> None:
+        self._leaves = [weights[name] for name in trainable]
+        self.predict: Predict = partial(forward, weights)
+
+    def gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
+        return torch.autograd.grad(loss, self._leaves, allow_unused=True)
 
 
 class VectorizedWorker:

@@ -8,26 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedul.engines.simulation.dense_chain import dense_chain
+
 Forward = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 """Function from weights by name (trainable ones (C, ...)) and inputs (C, n, ...) to logits (C, n, K)."""
-
-ELEMENTWISE = (
-    nn.ReLU,
-    nn.LeakyReLU,
-    nn.ELU,
-    nn.GELU,
-    nn.SiLU,
-    nn.Sigmoid,
-    nn.Tanh,
-    nn.Softplus,
-    nn.Identity,
-)
 
 
 def vectorized_forward(module: nn.Module, shape: tuple[int, ...]) -> Forward | None:
@@ -45,69 +33,7 @@ def vectorized_forward(module: nn.Module, shape: tuple[int, ...]) -> Forward | N
         return None
     if any(parameter._backward_hooks for parameter in parameters):
         return None
-    return _dense_forward(module) or _vmap_forward(module, shape)
-
-
-def _dense_forward(module: nn.Module) -> Forward | None:
-    """Return the network as batched matrix products, if it is a chain of dense layers."""
-    names = {id(parameter): name for name, parameter in module.named_parameters()}
-    chain = _layer_chain(module, names)
-    if chain is None:
-        return None
-
-    def forward(weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        for layer in chain:
-            inputs = layer(weights, inputs)
-        return inputs
-
-    return forward
-
-
-def _layer_chain(module: nn.Module, names: Mapping[int, str]) -> list[Forward] | None:
-    if type(module) is nn.Sequential:
-        parts = [_layer_chain(part, names) for part in module]
-        return None if any(part is None for part in parts) else [layer for part in parts for layer in part or []]
-    if type(module) is nn.Linear:
-        bias = None if module.bias is None else names[id(module.bias)]
-        return [partial(_dense, names[id(module.weight)], bias)]
-    if type(module) is nn.Flatten and module.start_dim == 1 and module.end_dim == -1:
-        return [lambda weights, inputs: inputs.flatten(2)]
-    if type(module) in ELEMENTWISE:
-        return [lambda weights, inputs: module(inputs)]
-    return None
-
-
-def _dense(weight_name: str, bias_name: str | None, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-    weight, bias = weights[weight_name], None if bias_name is None else weights[bias_name]
-    clients = len(inputs)
-    if weight.dim() == 2:  # not trainable, so the same for all clients
-        weight = weight.expand(clients, *weight.shape)
-    if bias is None:
-        bias = weight.new_zeros(()).expand(clients, weight.shape[1])
-    elif bias.dim() == 1:
-        bias = bias.expand(clients, *bias.shape)
-    flat = inputs.flatten(1, -2)  # a row may have more than one dimension
-    outputs: Tensor = _Dense.apply(flat, weight, bias)  # type: ignore[no-untyped-call]
-    return outputs.view(*inputs.shape[:-1], weight.shape[1])
-
-
-class _Dense(torch.autograd.Function):
-    """x w^T + b for each client (C, n, out), whose gradients have the strides of the weights."""
-
-    @staticmethod
-    def forward(context: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        context.save_for_backward(inputs, weight)
-        return torch.baddbmm(bias.unsqueeze(1), inputs, weight.mT)
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        inputs, weight = context.saved_tensors
-        needs_inputs, needs_weight, needs_bias = context.needs_input_grad
-        return (
-            torch.bmm(gradient, weight) if needs_inputs else None,
-            torch.bmm(gradient.mT, inputs) if needs_weight else None,
-            gradient.sum(1) if needs_bias else None,
-        )
+    return dense_chain(module) or _vmap_forward(module, shape)
 
 
 def _vmap_forward(module: nn.Module, shape: tuple[int, ...]) -> Forward | None:
