@@ -19,7 +19,17 @@ from fedul.engines.simulation.joint import JointEngine
 from fedul.errors import FedulError
 from fedul.methods.base import Alternative
 from fedul.methods.fedul import FedUL
-from fedul.training import Callback, CallbackList, Recipe, Run, RunFolder, RunInfo, RunResult, train_parts
+from fedul.training import (
+    Callback,
+    CallbackList,
+    CollectWarnings,
+    Recipe,
+    Run,
+    RunFolder,
+    RunInfo,
+    RunResult,
+    train_parts,
+)
 
 from ..factories import dense_network, gaussian_study, seeded_network
 
@@ -55,7 +65,9 @@ def train_all(
 ) -> list[Run]:
     folders = [None if out is None else out / str(number) for number in range(len(federations))]
     infos = [RunInfo(0, f"part {n}", n + 1, len(federations), folder=each) for n, each in enumerate(folders)]
-    return list(train_parts(federations, recipe, infos, callback or CallbackList(), resume=resume))
+    # Few sets cannot determine the classifier alone, which is a warning.
+    callbacks = CallbackList([callback or Callback(), CollectWarnings()])
+    return list(train_parts(federations, recipe, infos, callbacks, resume=resume))
 
 
 def train_alone(recipe: Recipe, federations: Sequence[Federation]) -> list[Run]:
