@@ -41,7 +41,14 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("fedul-combined", {"soft_weight": 0.2, "common_mix": False}),
 ]
 ALGORITHMS = ["fedavg", "fedprox", "scaffold", "fedadam", "fednova", "median"]
-SETTINGS: dict[str, Any] = {"rounds": 6, "batch_size": 8, "learning_rate": 0.02, "optimizer": "adam", "seed": 3}
+SETTINGS: dict[str, Any] = {
+    "rounds": 6,
+    "batch_size": 8,
+    "learning_rate": 0.02,
+    "optimizer": "adam",
+    "l2": 0.01,
+    "seed": 3,
+}
 
 
 def parts() -> list[Federation]:
