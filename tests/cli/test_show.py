@@ -61,6 +61,24 @@ def test_runs_one_after_another_show_their_number_and_the_time_left_for_all(scre
     assert "12.50% (all: 0:00:00)" in screen.getvalue()
 
 
+def test_runs_that_train_together_share_one_bar_that_counts_all_rounds(screen: io.StringIO) -> None:
+    first, second = (RunInfo(3, f"fold {n}", n, 2, together=2) for n in (1, 2))
+    with show.TrainingProgress() as progress:
+        progress.on_run_start(first)
+        progress.on_run_start(second)
+        for number in (1, 2):
+            progress.on_round_end(first, metrics(number))
+            progress.on_round_end(second, metrics(number))
+        progress.on_run_end(first, RESULT)  # early
+        progress.on_round_end(second, metrics(3))
+        shown = screen.getvalue()
+        progress.on_run_end(second, RESULT)
+    assert shown.count(HIDE_CURSOR) == 1
+    last = screen.getvalue().removesuffix(SHOW_CURSOR).splitlines()[-1]
+    assert "fold 1 and 1 more" in last
+    assert "6/6" in last
+
+
 def test_concurrent_runs_share_one_bar_that_counts_runs(screen: io.StringIO) -> None:
     first, second, third = (RunInfo(3, f"seed {n}", n + 1, 3, concurrent=2) for n in range(3))
     with show.TrainingProgress() as progress:

@@ -19,7 +19,7 @@ from fedul.core import Federation, Scaling, UnlabeledSets, gather_rows, tensor_v
 from fedul.core import federation as federation_module
 from fedul.core import inputs as inputs_module
 from fedul.core.inputs import first_nonfinite_row, inputs_digest, memory_key
-from fedul.engines.simulation.engine import move_to_device
+from fedul.engines.simulation.shared_inputs import SharedInputs
 from fedul.errors import InputError
 
 from ..worlds import random_priors, repeatable, seeds
@@ -64,17 +64,17 @@ def test_a_mapped_file_trains_to_the_weights_of_loaded_rows_and_stays_as_it_is(t
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
 def test_inputs_that_fit_the_network_are_never_copied(tmp_path: Path, kind: str) -> None:
     x = mapped(tmp_path / "x.npy", kind)
-    there = move_to_device(federation(x), CPU, torch.float32)
+    there = SharedInputs().move(federation(x), CPU, torch.float32)
     assert {client.inputs.data_ptr() for client in there.clients} == {x.ctypes.data}
 
 
 def test_a_federation_that_is_in_its_place_already_is_left_alone() -> None:
     whole = federation(values("float32"))
-    assert move_to_device(whole, CPU, torch.float32) is whole
+    assert SharedInputs().move(whole, CPU, torch.float32) is whole
 
 
 def test_an_array_that_clients_share_is_converted_once() -> None:
-    there = move_to_device(federation(values("float32")), CPU, torch.float64)
+    there = SharedInputs().move(federation(values("float32")), CPU, torch.float64)
     assert len({client.inputs.data_ptr() for client in there.clients}) == 1
     assert all(client.inputs.dtype == torch.float64 for client in there.clients)
 

@@ -97,7 +97,7 @@ def test_the_first_run_that_fails_ends_the_others(tmp_path: Path) -> None:
     jobs[0] = replace(jobs[0], training=replace(jobs[0].training, learning_rate=1e38, rounds=3))
     with pytest.raises(FedulError, match="the loss is no longer finite") as caught:
         list(run_jobs(jobs, Recorder(), parallel=2))
-    assert "run_rounds" in "".join(caught.value.__notes__)  # where in the worker it was
+    assert "iterate_rounds" in "".join(caught.value.__notes__)  # where in the worker it was
     assert not any(job.is_done() for job in jobs)
 
 

@@ -59,10 +59,9 @@ def test_the_alternative_that_predicts_the_priors_of_sets_left_out_is_chosen() -
     recipe = Recipe.of(None, {"rounds": 20, "model": "linear", "method": "fedul"})
     trained: list[str] = []
 
-    def train(federation: Federation, alternative: Recipe, title: str) -> fedul.Classifier:
-        trained.append(title)
-        run = fedul.train(federation, alternative.config, method=FedUL())
-        return run.classifier
+    def train(parts: Sequence[Federation], alternative: Recipe, title: str) -> list[fedul.Classifier]:
+        trained.extend([title] * len(parts))
+        return [fedul.train(part, alternative.config, method=FedUL()).classifier for part in parts]
 
     choice = choose_settings(study().federation, recipe, Undecided(), train)
     assert choice is not None
@@ -115,11 +114,12 @@ def test_an_alternative_is_compared_with_the_settings_that_it_is_delivered_with(
     recipe, method, federation = Recipe.of(None, {"seed": 3}), FedULCombined(), study().federation
     compared: dict[str, Recipe] = {}
 
-    def train(part: Federation, alternative: Recipe, title: str) -> fedul.Classifier:
+    def train(parts: Sequence[Federation], alternative: Recipe, title: str) -> list[fedul.Classifier]:
         compared.setdefault(title[:8], alternative)
         # What trains a part resolves settings once more, and must not find any that are open.
-        assert resolve_recipe(alternative, alternative.make_method(None), part, None).config == alternative.config
-        return fedul.train(part, method="fedul", model="linear", rounds=1).classifier
+        method = alternative.make_method(None)
+        assert all(resolve_recipe(alternative, method, part, None).config == alternative.config for part in parts)
+        return [fedul.train(part, method="fedul", model="linear", rounds=1).classifier for part in parts]
 
     choose_settings(federation, recipe, method, train)
     delivered = resolve_recipe(recipe, method, federation, Choice(name, ""))

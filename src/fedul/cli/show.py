@@ -91,7 +91,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 class TrainingProgress(Callback):
-    """Progress of one run, of runs one after another, or of concurrent runs.
+    """Progress of one run, of runs one after another or together, or of concurrent runs.
 
     On a terminal there is a bar with metrics and time left, elsewhere one line every ten seconds. A warning that
     several runs share is printed once. Use it as a context manager: the bar is stopped at the end of the
@@ -109,6 +109,7 @@ class TrainingProgress(Callback):
         self._bar: Progress | None = None
         self._task = TaskID(0)
         self._ended = 0  # number of runs that have ended
+        self._going: dict[str, float] = {}  # rounds of the runs that train together, by their titles
         self._started = self._printed = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -129,6 +130,12 @@ class TrainingProgress(Callback):
                 self._start_bar(f"{run.total} runs", total=run.total, completed=run.number - 1)
             return
         title = run.title or self._title
+        if run.together > 1:
+            if not self._going:
+                self._start_bar(f"{title} and {run.together - 1} more", total=run.together * run.rounds, completed=0)
+            self._going[run.title] = len(run.history)
+            self._update(completed=sum(self._going.values()))
+            return
         if run.total > 1:
             self._print_line(f"run {run.number} of {run.total}{self._time_left(run)}: {title}")
             title = f"{run.number}/{run.total} {title}"
@@ -139,6 +146,10 @@ class TrainingProgress(Callback):
         held_out = "" if metrics.held_out_loss is None else f"held-out {metrics.held_out_loss:.3f} "
         text = f"loss {metrics.loss:.3f} {held_out}{error}".strip()
         self._print_line(f"round {metrics.round} of {'at most ' if run.patience else ''}{run.rounds}: {text}")
+        if run.together > 1:
+            self._going[run.title] = metrics.round
+            self._update(completed=sum(self._going.values()), metrics=error)
+            return
         if run.total > 1:  # short, to fit into 80 columns
             share = (metrics.round - len(run.history)) / run.rounds
             text = (error.removeprefix("error ") + self._time_left(run, share)).strip()
@@ -150,7 +161,14 @@ class TrainingProgress(Callback):
             print_note(message)
 
     def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
-        if run.concurrent == 1 or result is None:
+        if run.together > 1 and result is not None:
+            self._going[run.title] = run.rounds  # it may have ended early
+            self._update(completed=sum(self._going.values()))
+            if sum(self._going.values()) == run.together * run.rounds:
+                self._going.clear()
+                self.close()
+        elif run.concurrent == 1 or result is None:
+            self._going.clear()
             self.close()
         else:
             self._update(advance=1, metrics=escape(run.title))

@@ -94,11 +94,11 @@ def _p_value(counts: Matrix, means: Matrix, variances: Matrix, priors: Matrix, c
     more, left = parameters - rank, len(means) - parameters
     if more < 1 or left < 1:
         return None
-    from scipy.stats import f
+    from scipy.special import fdtrc  # as scipy.stats.f, which takes half a second to import
 
     # A residual variance below that of sampling is chance, or comes from priors that are counts of these rows.
     scale = max(1.0, own_residual / left)
-    return float(f.sf(max(0.0, residual - own_residual) / more / scale, more, left))
+    return float(fdtrc(more, left, max(0.0, residual - own_residual) / more / scale))
 
 
 def _set_spread(sampling: Matrix, means: Matrix, priors: Matrix, codes: Index) -> float:

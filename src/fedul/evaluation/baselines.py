@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from fedul._utils.hardware import torch_threads
 from fedul.core import Federation, Matrix, gather_rows
 from fedul.evaluation.cross_fit import cross_fit
 from fedul.evaluation.document import MAJORITY, SOFT_SETS, TOP_CLASS, Baseline
@@ -17,6 +19,9 @@ from fedul.evaluation.label_free import estimate_accuracy
 
 MAX_VALUES = 20_000_000
 """Maximum of rows times features that a logistic regression is fitted to."""
+
+MIN_PARALLEL = 20_000_000
+"""Products of a gradient from which on several threads pay; with fewer they wait for each other."""
 
 BLOCK = 4096
 """Rows that are read at a time."""
@@ -78,7 +83,8 @@ def fit_soft_sets(federation: Federation) -> SoftSetRegression:
         gradient = x.T @ (logs.exp() - target) / share + penalized
         return float(value), gradient.reshape(-1).numpy()
 
-    found = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 200})
+    with torch_threads(1) if x.numel() * shape[1] < MIN_PARALLEL else nullcontext():
+        found = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 200})
     mix = target.mean(dim=0)
     weights = torch.from_numpy(found.x).reshape(shape)
     prior = torch.from_numpy(federation.test_prior)

@@ -7,7 +7,7 @@ training where the client has others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -53,23 +53,36 @@ def cross_fit(
 ) -> OutOfFoldPredictions:
     """Return predictions for the rows of all clients, each by a model that was trained without the row.
 
-    `train` trains a model on a part of the federation, just as the delivered one was trained. A fold consists of whole
+    `train` trains a model on a part of the federation, just as the delivered one was trained; `cross_fit_parts` takes a
+    function that trains models on several parts together. A fold consists of whole
     sets, the same number at each client as far as possible. A client with fewer than `FEWEST_AT_CLIENT` sets, or whose
     sets share rows with other sets, leaves out a part of the rows of each set instead. Held-out rows are used like all
     others: with a fifth of the rows held out and five folds, a model learns from as many rows as the delivered one. But
     where the priors are declared to be the class shares of the training rows, only these are used: known class counts
     remove most of the noise.
     """
+    return cross_fit_parts(federation, lambda parts: map(train, parts), folds=folds, seed=seed)
+
+
+def cross_fit_parts(
+    federation: Federation,
+    train: Callable[[Iterable[Federation]], Iterable[Predictor]],
+    *,
+    folds: int = 5,
+    seed: int = 0,
+) -> OutOfFoldPredictions:
+    """Return what `cross_fit` returns, where `train` trains a model on each of several parts of the federation."""
     if not isinstance(folds, int) or not 2 <= folds <= MAX_FOLDS:
         raise InputError(f"folds: expected a whole number from 2 to {MAX_FOLDS:,}, got '{folds}'.")
     parts = _split_clients(federation.clients)
     fold_of = _assign_folds(parts, folds, seed)
     set_means: list[list[Matrix]] = [[] for _ in parts]  # of a sample of rows, by client and model
-    for fold in range(folds):
-        left_out = [of_rows == fold for of_rows in fold_of]
-        classifier = train(
-            replace(federation, clients=[p.without(out) for p, out in zip(parts, left_out, strict=True)])
-        )
+    left_outs = [[of_rows == fold for of_rows in fold_of] for fold in range(folds)]
+    trained_on = (
+        replace(federation, clients=[p.without(out) for p, out in zip(parts, left_out, strict=True)])
+        for left_out in left_outs
+    )
+    for left_out, classifier in zip(left_outs, train(trained_on), strict=True):
         standardize = Standardization.of(_predict_sample(parts, classifier, numpy_generator(seed, "reference")))
         for part, out, means in zip(parts, left_out, set_means, strict=True):
             part.predict(classifier, out, standardize)

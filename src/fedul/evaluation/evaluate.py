@@ -5,7 +5,7 @@ The models of the folds are runs in a folder below the run's own, so that an int
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from fedul.errors import InputError
 from fedul.evaluation.assumption import check_assumption
 from fedul.evaluation.baselines import evaluate_baselines
 from fedul.evaluation.check import check
-from fedul.evaluation.cross_fit import cross_fit
+from fedul.evaluation.cross_fit import cross_fit_parts
 from fedul.evaluation.document import Evaluation
 from fedul.evaluation.label_free import estimate_accuracy
 from fedul.evaluation.out_of_fold import OutOfFoldPredictions
@@ -38,8 +38,8 @@ from fedul.training import (
     RunInfo,
     RunRecord,
     RunResult,
-    run_training,
     settings_difference,
+    train_parts,
 )
 from fedul.training.run_data import load_run_data
 from fedul.training.run_files import CHECK, EVALUATION, FOLDS
@@ -109,7 +109,8 @@ def evaluate(
         raise InputError(
             f"{target.name}: was trained with labels, and its error is known; evaluate is for runs without labels."
         )
-    predictions = cross_fit(federation, _trainer(target, CallbackList(callbacks), folds), folds=folds, seed=seed)
+    train = _trainer(target, CallbackList(callbacks), folds)
+    predictions = cross_fit_parts(federation, train, folds=folds, seed=seed)
     counts = [loaded.prior_counts.get(c.name, np.full(len(c.priors), np.inf)) for c in federation.clients]
     predictions = _with_uncertain_priors(predictions, federation, counts)
     evaluation = estimate_accuracy(predictions, seed=seed).to_evaluation(
@@ -187,18 +188,24 @@ def _load_data(target: _Target, truth_column: str | None, data: Any, priors: Any
     return study
 
 
-def _trainer(target: _Target, callback: Callback, folds: int) -> Callable[[Federation], Classifier]:
+def _trainer(target: _Target, callback: Callback, folds: int) -> Callable[[Iterable[Federation]], Iterator[Classifier]]:
     """Return a function that trains as the delivered classifier was trained, for as many rounds."""
     rounds = target.result.selected_round
     config = replace(target.recipe.config, rounds=rounds, patience=0, select="last", evaluate_every=0)
-    recipe, done = replace(target.recipe, config=config), 0
+    recipe = replace(target.recipe, config=config)
+    infos = [
+        RunInfo(
+            config.rounds,
+            f"fold {fold}",
+            fold,
+            folds,
+            folder=None if target.folder is None else target.folder.path / FOLDS / f"fold-{fold}-of-{folds}",
+        )
+        for fold in range(1, folds + 1)
+    ]
 
-    def train(part: Federation) -> Classifier:
-        nonlocal done
-        done += 1
-        out = None if target.folder is None else target.folder.path / FOLDS / f"fold-{done}-of-{folds}"
-        info = RunInfo(config.rounds, f"fold {done}", done, folds)
-        return run_training(part, recipe, out=out, resume=True, force=True, callback=callback, info=info).classifier
+    def train(parts: Iterable[Federation]) -> Iterator[Classifier]:
+        return (run.classifier for run in train_parts(parts, recipe, infos, callback, resume=True))
 
     return train
 

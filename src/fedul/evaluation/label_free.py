@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from fedul.core import RANK_TOLERANCE, Z_95, Matrix, validate_class_mix
 from fedul.evaluation.assumption import AssumptionTest
@@ -93,7 +93,7 @@ class AccuracyEstimate:
             return share_estimate(value, known, self.rows)
         # Sets, or models, vary by more than sampling explains; there are few of them (Satterthwaite).
         free = self.free_sets if found.sets >= found.models else self.model.table.models - 1
-        quantile = float(stats.t.ppf(0.975, max(free * (1 + known / excess) ** 2, 1.0)))
+        quantile = float(special.stdtrit(max(free * (1 + known / excess) ** 2, 1.0), 0.975))
         return share_estimate(value, known + excess, self.rows, quantile)
 
     @property

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from fedul.core import Matrix
 from fedul.evaluation.responsibilities import PredictionTable
@@ -77,14 +77,14 @@ def estimate_set_effects(table: PredictionTable, priors: Matrix, responsibilitie
     free = int((table.counts > 0).sum()) - int(np.linalg.matrix_rank(priors))
     if free < 1:
         return SetEffects(0.0, 1.0, 1.0, None)
-    critical = stats.chi2.isf(LEVEL / len(columns), free)  # one level for all scores jointly
+    critical = special.chdtri(free, LEVEL / len(columns))  # one level for all scores jointly
     beyond = sum(max(0.0, (each.misfit - critical) / each.information) for each in columns)
     explained = sum(each.explained for each in columns)
     worst = max(each.misfit for each in columns)
     spread, p_value = _test_spread(columns, priors, freedom)
     return SetEffects(
         visible=float(np.sqrt(beyond / max(explained, 1e-12))),
-        p_value=min(1.0, len(columns) * float(stats.chi2.sf(worst, free))),
+        p_value=min(1.0, len(columns) * float(special.chdtrc(free, max(worst, 0.0)))),
         spread=spread,
         spread_p_value=p_value,
     )
@@ -157,4 +157,4 @@ def _test_spread(columns: list[_ScoreFit], priors: Matrix, freedom: Matrix) -> t
     own = sum(each.weight * each.between**2 for each in columns) / information
     leverage = own + np.einsum("mk,km->m", priors, _projection(priors, freedom))
     error = float(np.sqrt(np.square(scores / np.clip(1 - leverage, 0.1, 1)).sum())) / information
-    return spread, float(stats.t.cdf((spread - 1) / max(error, 1e-9), free))
+    return spread, float(special.stdtr(free, (spread - 1) / max(error, 1e-9)))

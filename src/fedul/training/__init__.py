@@ -23,7 +23,8 @@ __getattr__, __dir__ = lazy_exports(
         "settings_difference": "run_record",
         "complete_run": "train",
         "run_training": "train",
-        "validate_run": "train",
+        "train_parts": "train",
+        "validate_run": "prepare",
         "test_error": "truth_metrics",
     },
 )

@@ -2,6 +2,7 @@ from fedul.training.callbacks import Callback as Callback
 from fedul.training.callbacks import CallbackList as CallbackList
 from fedul.training.callbacks import CollectWarnings as CollectWarnings
 from fedul.training.callbacks import RunInfo as RunInfo
+from fedul.training.prepare import validate_run as validate_run
 from fedul.training.recipe import Recipe as Recipe
 from fedul.training.result import DataCounts as DataCounts
 from fedul.training.result import Run as Run
@@ -14,5 +15,5 @@ from fedul.training.run_record import read_versioned as read_versioned
 from fedul.training.run_record import settings_difference as settings_difference
 from fedul.training.train import complete_run as complete_run
 from fedul.training.train import run_training as run_training
-from fedul.training.train import validate_run as validate_run
+from fedul.training.train import train_parts as train_parts
 from fedul.training.truth_metrics import test_error as test_error

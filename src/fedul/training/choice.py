@@ -9,7 +9,7 @@ alternative that is meant for this (`Alternative.fallback`) is chosen.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,11 +77,11 @@ class Choice(Document):
     alternatives: tuple[AlternativeScore, ...] = ()
 
 
-TrainFold = Callable[[Federation, Recipe, str], Classifier]
-"""Trains a classifier on a part of the federation; the text says what for."""
+TrainFolds = Callable[[Sequence[Federation], Recipe, str], Iterable[Classifier]]
+"""Trains a classifier on each of these parts of the federation; the text says what for."""
 
 
-def choose_settings(federation: Federation, recipe: Recipe, method: Method, train: TrainFold) -> Choice | None:
+def choose_settings(federation: Federation, recipe: Recipe, method: Method, train: TrainFolds) -> Choice | None:
     """Return the choice among the alternatives of the method; None if it has none.
 
     Parameters
@@ -93,7 +93,7 @@ def choose_settings(federation: Federation, recipe: Recipe, method: Method, trai
     method : Method
         The method, whose alternatives are compared.
     train : callable
-        Trains an alternative on a part of the federation.
+        Trains an alternative on parts of the federation.
     """
     alternatives = list_alternatives(recipe, method, federation.input_shape, count_sets(federation))
     if not alternatives:
@@ -114,10 +114,10 @@ def choose_settings(federation: Federation, recipe: Recipe, method: Method, trai
     rows, losses = np.zeros(0), []
     for number, alternative in enumerate(alternatives, 1):
         chosen = _complete(apply_alternative(recipe, alternative))
-        scores = []
-        for fold, part in enumerate(parts):
-            classifier = train(part, chosen, f"choice {number} of {len(alternatives)}, part {fold + 1} of {FOLDS}")
-            scores.append(score_left_out(federation, [of_client == fold for of_client in folds], classifier))
+        scores = [
+            score_left_out(federation, [of_client == fold for of_client in folds], classifier)
+            for fold, classifier in enumerate(train(parts, chosen, f"choice {number} of {len(alternatives)}"))
+        ]
         rows, of_sets = (np.concatenate(values) for values in zip(*scores, strict=True))
         losses.append(of_sets)
     return _decide(alternatives, rows, np.stack(losses))

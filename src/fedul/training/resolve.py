@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from fedul.classifier import Classifier
@@ -15,7 +15,11 @@ from fedul.training.run_folder import RunFolder
 
 
 def resolve_run(
-    study: Study, recipe: Recipe, folder: RunFolder | None, callback: Callback, run_training: Callable[..., Run]
+    study: Study,
+    recipe: Recipe,
+    folder: RunFolder | None,
+    callback: Callback,
+    train_parts: Callable[..., Iterator[Run]],
 ) -> tuple[Recipe, Choice | None]:
     """Return the recipe with a value for every setting, and what was chosen without labels.
 
@@ -29,22 +33,21 @@ def resolve_run(
         The run folder. A run in it keeps the settings of its start.
     callback : Callback
         Called for the runs that are trained for the choice, without their warnings.
-    run_training : callable
-        Trains a run, as `fedul.training.train.run_training` does.
+    train_parts : callable
+        Trains runs on parts of the data, as `fedul.training.train.train_parts` does.
     """
     stored = None if folder is None else folder.stored_config()
     if folder is not None and stored is not None:
         return recipe.as_stored(stored.training), folder.choice()
     method = recipe.make_method(study.truth)
 
-    def train_part(federation: Federation, alternative: Recipe, title: str) -> Classifier:
-        info, progress = RunInfo(0, title), _ProgressOnly(callback)
+    def train_alternative(parts: Sequence[Federation], alternative: Recipe, title: str) -> Iterator[Classifier]:
         if alternative.config.select == "held-out-error":  # parts have no labels
             alternative = replace(alternative, config=replace(alternative.config, select="held-out-loss"))
-        run = run_training(federation, alternative, out=None, resume=False, force=True, callback=progress, info=info)
-        return run.classifier
+        infos = [RunInfo(0, f"{title}, part {part} of {len(parts)}") for part in range(1, len(parts) + 1)]
+        return (run.classifier for run in train_parts(parts, alternative, infos, _ProgressOnly(callback)))
 
-    choice = choose_settings(study.federation, recipe, method, train_part)
+    choice = choose_settings(study.federation, recipe, method, train_alternative)
     return resolve_recipe(recipe, method, study.federation, choice), choice
 
 

@@ -30,6 +30,7 @@ from fedul.training.early_stopping import is_finished
 from fedul.training.run_folder import RunFolder
 from fedul.training.selection import compare_with_best, is_best, is_selected
 from fedul.training.state import TrainingState, running_mean
+from fedul.training.steps import RunSteps, TrainRequest, complete
 from fedul.training.truth_metrics import held_out_error, test_error
 
 CHECKPOINT_SECONDS = 2.0
@@ -77,7 +78,19 @@ def run_rounds(
     callback: Callback,
     info: RunInfo,
 ) -> TrainingState:
-    """Run the remaining rounds.
+    """Run the remaining rounds and return the state after the last one; parameters are those of `iterate_rounds`."""
+    return complete(iterate_rounds(context, config, state, folder, callback, info))
+
+
+def iterate_rounds(
+    context: RunContext,
+    config: TrainConfig,
+    state: TrainingState | None,
+    folder: RunFolder | None,
+    callback: Callback,
+    info: RunInfo,
+) -> RunSteps[TrainingState]:
+    """Run the remaining rounds, step by step.
 
     Parameters
     ----------
@@ -107,14 +120,14 @@ def run_rounds(
     checkpoint_time = time.monotonic()
     ahead: _TrainedRound | None = None  # a round that is trained and not evaluated yet
     while not is_finished(state, config, context.method):
-        ahead = ahead or _train_round(context, config, state)
+        ahead = ahead or (yield from _train_round(context, config, state))
         following = None
         if (
             context.engine.piggybacks_evaluation
             and not context.method.needs_evaluation
             and ahead.state.round < config.rounds
         ):
-            following = _train_round(context, config, ahead.state, evaluate=True)
+            following = yield from _train_round(context, config, ahead.state, evaluate=True)
         state = _evaluate_round(context, config, state, ahead)
         ahead = None if following is None else following.after(state)
         callback.on_round_end(info, state.history[-1])
@@ -150,7 +163,7 @@ class _TrainedRound:
 
 def _train_round(
     context: RunContext, config: TrainConfig, state: TrainingState, *, evaluate: bool = False
-) -> _TrainedRound:
+) -> RunSteps[_TrainedRound]:
     """Train the next round; with `evaluate`, clients also evaluate the current one."""
     number, names = state.round + 1, context.engine.names
     started = time.monotonic()
@@ -164,7 +177,7 @@ def _train_round(
         dict(state.averaged) if evaluate else {},
         state.best if evaluate else None,
     )
-    updates = _CountedUpdates(context.engine.train(broadcast, _participants(names, number, config)))
+    updates = _CountedUpdates((yield TrainRequest(context.engine, broadcast, _participants(names, number, config))))
     weights, server_state = algorithm.aggregate(dict(state.weights), server_state, updates, len(names))
     averaged = running_mean(dict(state.averaged), weights, number, config.averaging)
     engine_metrics = context.engine.collect_metrics()

@@ -40,6 +40,7 @@ class ClientBatch:
         self._all_rows = [len(task.index) for task in tasks]
         self.device = tasks[0].index.device
         self._index = _pad([task.index for task in tasks])  # (C, R)
+        self.largest = self._index.shape[1]  # R
         self._shares_inputs = all(task.inputs is tasks[0].inputs for task in tasks)
 
     def __len__(self) -> int:

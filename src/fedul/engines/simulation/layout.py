@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -17,6 +18,8 @@ from fedul.config import TrainConfig
 from fedul.core import Federation
 from fedul.engines.simulation.vectorized_forward import trial_copy, vectorized_forward
 from fedul.methods.base import Method
+
+T = TypeVar("T")
 
 MAX_VECTORIZED_MODEL = 200_000
 """Parameters of the largest dense network that is faster vectorized than in a loop."""
@@ -54,7 +57,7 @@ class Layout:
     threads: int = 1
     warnings: Sequence[str] = field(default_factory=list)
 
-    def groups(self, clients: Sequence[str]) -> list[Sequence[str]]:
+    def groups(self, clients: Sequence[T]) -> list[Sequence[T]]:
         """Split clients into groups of almost equal size that are trained as one job each, in their order."""
         count = -(-len(clients) // self.batch_clients)
         if self.vectorized and self.workers > 1:
@@ -65,10 +68,18 @@ class Layout:
 
 
 def choose_layout(
-    federation: Federation, method: Method, module: nn.Module, config: TrainConfig, precision: str = "float32"
+    federation: Federation,
+    method: Method,
+    module: nn.Module,
+    config: TrainConfig,
+    precision: str = "float32",
+    runs: int = 1,
 ) -> Layout:
-    """Return the fastest layout that the configuration allows; vectorized clients compute in float32 only."""
-    clients = config.participants(len(federation.clients))
+    """Return the fastest layout that the configuration allows; vectorized clients compute in float32 only.
+
+    With several runs, it is the layout for the clients of all of them together.
+    """
+    clients = runs * config.participants(len(federation.clients))
     size = sum(p.numel() for p in module.parameters())
     vectorized = precision == "float32" and _can_vectorize(federation, method, module, config, size, clients)
     warnings = []

@@ -39,11 +39,14 @@ class ClientJob:
         Its rows and targets.
     client_state : dict of str to Tensor
         State after the last round in which it took part; empty at first.
+    broadcast : Broadcast, optional
+        What its own run sends, where clients of several runs train together; by default what the worker is given.
     """
 
     client: str
     task: Task
     client_state: Weights
+    broadcast: Broadcast | None = None
 
 
 class TrainableNetwork(Protocol):

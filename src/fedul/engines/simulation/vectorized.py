@@ -7,7 +7,7 @@ no weight, and a client that has finished its steps does not change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -43,18 +43,18 @@ class VectorizedNetwork:
         Prediction with the weights of all clients.
     weights : dict of str to Tensor
         Start weights, the same for all clients or (C, ...).
-    trainable : sequence of str
-        Names of the trainable parameters, which become (C, ...).
+    trainable : mapping of str to Size
+        Names of the trainable parameters, which become (C, ...), and their shapes (...).
     clients : int
         Number of clients C.
     """
 
     leading = 1
 
-    def __init__(self, forward: Forward, weights: Weights, trainable: Sequence[str], clients: int) -> None:
+    def __init__(self, forward: Forward, weights: Weights, trainable: Mapping[str, torch.Size], clients: int) -> None:
         self._forward = forward
         self.weights = {
-            name: (tensor.expand(clients, *tensor.shape)).clone() if name in trainable else tensor
+            name: (tensor.expand(clients, *trainable[name])).clone() if name in trainable else tensor
             for name, tensor in weights.items()
         }
         self.names = list(trainable)
@@ -103,8 +103,8 @@ class VectorizedWorker:
     method, algorithm, config
         How clients train.
     batches : dict
-        Client batches by the names of their clients, shared by all workers. They are kept only if all clients train in
-        every round.
+        Client batches by the identity of their tasks, shared by all workers. They are kept only if all clients train
+        in every round.
     """
 
     def __init__(
@@ -114,42 +114,51 @@ class VectorizedWorker:
         method: Method,
         algorithm: Algorithm,
         config: TrainConfig,
-        batches: dict[tuple[str, ...], ClientBatch],
+        batches: dict[tuple[int, ...], ClientBatch],
     ) -> None:
         self._module, self._forward, self._method, self._batches = module, forward, method, batches
         self._algorithm, self._config = algorithm, config
-        self._trainable = [name for name, p in module.named_parameters() if p.requires_grad]
+        self._shapes = {name: p.shape for name, p in module.named_parameters()}
+        self._trainable = {name: p.shape for name, p in module.named_parameters() if p.requires_grad}
 
     def train(
         self, jobs: Sequence[ClientJob], broadcast: Broadcast, stopped: Callable[[], bool]
     ) -> list[ClientOutcome]:
         """Return the update and the new state of each client."""
-        results: dict[str, ClientOutcome] = {}
+        results: dict[int, ClientOutcome] = {}
         for group in _group_by_state(jobs):
             group.sort(key=lambda job: -len(job.task))  # most steps first, as `ClientBatch.steps` needs
-            results |= {
-                update.client: (update, state) for update, state in self._train_group(group, broadcast, stopped)
-            }
-        return [results[job.client] for job in jobs]
+            outcomes = self._train_group(group, self.join_broadcasts(group, broadcast), stopped)
+            results |= {id(job): outcome for job, outcome in zip(group, outcomes, strict=True)}
+        return [results[id(job)] for job in jobs]
+
+    def join_broadcasts(self, jobs: Sequence[ClientJob], broadcast: Broadcast) -> Broadcast:
+        """Return what these jobs start from; tensors may be (C, ...), where clients of several runs train together."""
+        return broadcast
+
+    def predict(self, batch: ClientBatch, broadcast: Broadcast) -> Tensor:
+        """Return the logits (C, R, K) of all rows at the start of a round."""
+        load_weights(self._module, broadcast.weights)
+        self._module.eval()
+        return batch.predict(self._module)
 
     def _train_group(
         self, jobs: Sequence[ClientJob], broadcast: Broadcast, stopped: Callable[[], bool]
     ) -> list[ClientOutcome]:
         config, algorithm, method = self._config, self._algorithm, self._method
-        names = tuple(job.client for job in jobs)
-        batch = self._batches.get(names) or ClientBatch([job.task for job in jobs])
+        key = tuple(id(job.task) for job in jobs)
+        batch = self._batches.get(key) or ClientBatch([job.task for job in jobs])
         if config.participation == 1:
-            self._batches[names] = batch
+            self._batches[key] = batch
         method_state, algorithm_state = split_client_state(_stack([job.client_state for job in jobs]))
         targets = batch.targets
         if method.needs_logits(broadcast.directive):
-            load_weights(self._module, broadcast.weights)
-            self._module.eval()
-            logits = batch.predict(self._module)
+            logits = self.predict(batch, broadcast)
             targets, method_state = method.begin_round(targets, logits, broadcast.directive, method_state)
         start = algorithm.start(broadcast.weights, algorithm_state)
         network = VectorizedNetwork(self._forward, start, self._trainable, len(jobs))
-        generators = [torch_generator(config.seed, broadcast.round, job.client) for job in jobs]
+        rounds = [(job.broadcast or broadcast).round for job in jobs]
+        generators = [torch_generator(config.seed, n, job.client) for n, job in zip(rounds, jobs, strict=True)]
         plans = [
             [job.task.plan(generator, config.batch_size, config.augment) for _ in range(config.epochs)]
             for job, generator in zip(jobs, generators, strict=True)
@@ -172,8 +181,8 @@ class VectorizedWorker:
         message, algorithm_state = algorithm.finish(trained, broadcast.received, algorithm_state)
         client_state = join_client_state(method_state, algorithm_state)
         delta = {
-            name: (network.weights[name] - broadcast.weights[name]).expand(len(jobs), *broadcast.weights[name].shape)
-            for name, _ in self._module.named_parameters()
+            name: (network.weights[name] - broadcast.weights[name]).expand(len(jobs), *shape)
+            for name, shape in self._shapes.items()
         }
         losses = result.loss.tolist()
         effective = [effective_steps(config.optimizer_name, config.momentum, taken) for taken in steps]

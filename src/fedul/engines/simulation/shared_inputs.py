@@ -1,0 +1,60 @@
+"""The inputs of a federation on the device of a run and in one tensor, made once for all runs on the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from fedul.core import Federation, Rows, compute_dtype
+
+POOL_BYTES = 2**28
+"""Largest size of inputs that are copied into one tensor: gathering rows from many tensors is slower than training."""
+
+
+class SharedInputs:
+    """Remembers what was made from inputs, so that federations with the same inputs share it."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, tuple[Sequence[Tensor], Tensor]] = {}  # with the inputs, so that ids stay theirs
+
+    def pool(self, federation: Federation) -> Federation:
+        """Return the federation with the inputs of all clients in one tensor, if they are small."""
+        sources = {id(client.inputs): client.inputs for client in federation.clients}
+        tensors = list(sources.values())
+        if len(tensors) == 1 or sum(t.nbytes for t in tensors) > POOL_BYTES or len({t.dtype for t in tensors}) > 1:
+            return federation
+        pooled = self._make(tuple(sources), tensors, lambda: torch.cat(tensors))
+        starts = dict(zip(sources, accumulate((len(t) for t in tensors), initial=0), strict=False))
+        clients = []
+        for client in federation.clients:
+            start = starts[id(client.inputs)]
+            train, held_out = (Rows(rows.index + start, rows.sets) for rows in (client.train, client.held_out))
+            clients.append(replace(client, inputs=pooled, train=train, held_out=held_out))
+        return replace(federation, clients=clients)
+
+    def move(self, federation: Federation, device: torch.device, precision: torch.dtype) -> Federation:
+        """Return the federation with its inputs on a device, in a dtype that scales to the precision of the network.
+
+        Inputs that clients share stay shared. If nothing has to be moved, the result is the federation itself, so that
+        a memory-mapped file is not read.
+        """
+
+        def moved(inputs: Tensor) -> Tensor:
+            dtype = inputs.dtype if compute_dtype(inputs) == precision else precision
+            if inputs.device == device and inputs.dtype == dtype:
+                return inputs
+            return self._make((id(inputs), device, dtype), [inputs], lambda: inputs.to(device, dtype))
+
+        clients = [(client, moved(client.inputs)) for client in federation.clients]
+        if all(inputs is client.inputs for client, inputs in clients):
+            return federation
+        return replace(federation, clients=[replace(client, inputs=inputs) for client, inputs in clients])
+
+    def _make(self, key: Hashable, sources: Sequence[Tensor], make: Callable[[], Tensor]) -> Tensor:
+        if key not in self._made:
+            self._made[key] = sources, make()
+        return self._made[key][1]
