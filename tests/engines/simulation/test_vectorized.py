@@ -60,7 +60,7 @@ ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
 OPTIMISERS: list[dict[str, Any]] = [
     {"optimizer": "sgd", "learning_rate": 0.03},
     {"optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.8},
-    {"optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.8, "nesterov": True, "schedule": "cosine"},
+    {"optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.8, "nesterov": True, "schedule": "cosine", "rounds": 3},
     {"optimizer": "adam", "learning_rate": 0.01},
 ]
 """With steps that are small: under large ones a difference of 1e-15 at the start of a loop is one of 1 at its end."""
