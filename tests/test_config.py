@@ -67,6 +67,8 @@ def test_sets_are_one_number_or_one_for_each_client(given: Any, expected: tuple[
         (TrainConfig, {"learning_rate": False}, "learning-rate: expected a number, got 'False'"),
         (TrainConfig, {"learning_rate": -1e-3}, "learning-rate: must be at least 0, got -0.001"),
         (TrainConfig, {"momentum": 0.9}, "momentum: is for sgd, not for adam; add --optimizer sgd, or leave it out"),
+        (TrainConfig, {"optimizer": "sgd", "nesterov": True}, "nesterov: is a form of momentum, which is 0; add --mom"),
+        (TrainConfig, {"schedule": "step"}, "schedule: 'step' is not one of constant, triangular, cosine"),
         (TrainConfig, {"participation": 0}, "participation: must be above 0, got 0"),
         (TrainConfig, {"momentum": 1}, "momentum: must be at most 0.999, got 1"),
         (TrainConfig, {"participation": 0}, "participation: must be above 0"),

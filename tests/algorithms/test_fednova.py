@@ -17,10 +17,10 @@ from ..worlds import repeatable, seeds
 from .quadratics import Bowl, descent, optimum, point
 
 
-def steps_by_brute_force(momentum: float, steps: int, rate: float = 0.1) -> float:
+def steps_by_brute_force(momentum: float, steps: int, rate: float = 0.1, *, nesterov: bool = False) -> float:
     """Return the distance that unit gradients move torch's SGD, in units of its step size."""
     w = torch.zeros(1, dtype=torch.float64, requires_grad=True)
-    sgd = torch.optim.SGD([w], lr=rate, momentum=momentum)
+    sgd = torch.optim.SGD([w], lr=rate, momentum=momentum, nesterov=nesterov)
     for _ in range(steps):
         w.grad = -torch.ones_like(w)
         sgd.step()
@@ -31,6 +31,13 @@ def steps_by_brute_force(momentum: float, steps: int, rate: float = 0.1) -> floa
 @given(st.floats(0, 0.999), st.integers(1, 60))
 def test_effective_steps_are_the_distance_covered_by_unit_gradients(momentum: float, steps: int) -> None:
     assert effective_steps("sgd", momentum, steps) == pytest.approx(steps_by_brute_force(momentum, steps), rel=1e-9)
+
+
+@repeatable
+@given(st.floats(0.001, 0.999), st.integers(1, 60))
+def test_effective_steps_of_nesterov_momentum_are_that_distance_too(momentum: float, steps: int) -> None:
+    expected = steps_by_brute_force(momentum, steps, nesterov=True)
+    assert effective_steps("sgd", momentum, steps, nesterov=True) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

@@ -111,6 +111,8 @@ def test_every_option_has_the_same_effect_in_a_toml_file_as_on_the_command_line(
         "l2": 0.001,
         "choose": "off",
         "momentum": 0.5,
+        "nesterov": True,
+        "schedule": "cosine",
         "l1": 1e-5,
         "averaging": 0.3,
         "loss": "brier",
@@ -128,6 +130,7 @@ def test_every_option_has_the_same_effect_in_a_toml_file_as_on_the_command_line(
     spelled = {
         "sets": "--sets 12,12",
         "sets-overlap": "--sets-disjoint",
+        "nesterov": "--nesterov",
         "method-option": "--method-option trust=0.5",
         "algorithm-option": "",
     }

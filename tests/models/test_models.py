@@ -19,7 +19,7 @@ ROWS = (64,)
 DIGITS = (1, 8, 8)
 MNIST = (1, 28, 28)
 CIFAR = (3, 32, 32)
-IMAGE_MODELS = ["small-cnn", "paper-cnn", "resnet18"]
+IMAGE_MODELS = ["small-cnn", "paper-cnn", "resnet9", "resnet18"]
 
 
 def size(module: nn.Module) -> int:
@@ -97,6 +97,36 @@ def test_resnet18_has_the_layers_of_the_table() -> None:
         for inputs in (64, 128, 256)
     )
     assert size(build("resnet18", CIFAR, 10, seed=0)) == stem_and_first + others + dense(512, 10)
+
+
+def test_resnet9_has_nine_layers_in_three_stages() -> None:
+    def convs(inputs: int, outputs: int, kernel: int = 3) -> int:
+        return conv(inputs, outputs, kernel, bias=False) + batch_norm(outputs)
+
+    stages = [convs(24, 64) + convs(64, 64), convs(64, 128) + convs(128, 128), convs(128, 256) + 2 * convs(256, 256)]
+    module = build("resnet9", CIFAR, 10, seed=0)
+    assert size(module) == convs(3, 24, 2) + sum(stages) + dense(256, 10)
+    assert sum(isinstance(layer, nn.Conv2d | nn.Linear) for layer in module.modules()) == 9
+
+
+@pytest.mark.parametrize("side", [2, 3, 5, 8, 9, 17])
+def test_resnet9_takes_images_of_any_size_from_two_pixels_on(side: int) -> None:
+    logits = build("resnet9", (3, side, side + 1), 4, seed=0)(torch.rand(3, 3, side, side + 1))
+    assert logits.shape == (3, 4)
+    assert logits.isfinite().all()
+
+
+def test_every_weight_of_resnet9_has_a_gradient() -> None:
+    module = build("resnet9", CIFAR, 10, seed=0)
+    rows = torch.rand(4, *CIFAR, generator=torch.Generator().manual_seed(0))
+    module(rows).logsumexp(-1).sum().backward()
+    assert [name for name, p in module.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+def test_resnet9_normalizes_its_inputs_so_that_their_unit_does_not_matter() -> None:
+    module = build("resnet9", CIFAR, 10, seed=0)
+    rows = torch.rand(8, *CIFAR, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(module(rows), module(255 * rows - 40), rtol=1e-2, atol=1e-2)
 
 
 def test_resnet18_names_its_tensors_as_torchvision_does() -> None:

@@ -53,6 +53,7 @@ def with_dropout(shape: tuple[int, ...], classes: int) -> nn.Module:
 SETTINGS: dict[str, dict[str, Any]] = {
     "adam": {},
     "sgd with momentum": {"optimizer": "sgd", "momentum": 0.9},
+    "sgd with Nesterov momentum": {"optimizer": "sgd", "momentum": 0.9, "nesterov": True},
     "several epochs": {"epochs": 3},
     "some of the clients": {"participation": 0.4},
     "dropout": {"model": with_dropout},

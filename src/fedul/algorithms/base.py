@@ -284,11 +284,11 @@ def apply_update(weights: Weights, delta: Weights, step: float, buffers: Weights
     return result
 
 
-def effective_steps(optimizer: str, momentum: float, steps: int) -> float:
+def effective_steps(optimizer: str, momentum: float, steps: int, nesterov: bool = False) -> float:
     """Return the number of plain gradient steps that local steps are worth: |a|_1 of FedNova.
 
-    With momentum rho, gradient k of tau counts (1 - rho^(tau-k+1)) / (1 - rho) times. The steps of Adam are not a fixed
-    combination of gradients; their number is used instead, which is a heuristic.
+    With momentum rho, gradient k of tau counts (1 - rho^n) / (1 - rho) times, where n = tau-k+1, or tau-k+2 if it is
+    Nesterov's. Steps of Adam are not a fixed combination of gradients: their number is used, which is a heuristic.
 
     Examples
     --------
@@ -297,4 +297,4 @@ def effective_steps(optimizer: str, momentum: float, steps: int) -> float:
     """
     if optimizer != "sgd" or momentum == 0:
         return float(steps)
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+    return (steps - momentum ** (1 + nesterov) * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedul._utils.settings import option, parse_batch_size, parse_name_values, validate_fields
+from fedul.config.schedule import SCHEDULES, rate_share
 from fedul.config.shared import SCORES, seed_option
 from fedul.errors import InputError
 
@@ -46,7 +47,8 @@ class TrainConfig:
         choices=SCORES,
     )
     model: str = option(
-        "auto", "Network: linear, small-mlp, mlp, small-cnn, paper-cnn, resnet18, auto, or package.module:factory."
+        "auto",
+        "Network: linear, small-mlp, mlp, small-cnn, paper-cnn, resnet9, resnet18, auto, or package.module:factory.",
     )
     start_weights: str | None = option(None, "Safetensors file with initial weights.")
     rounds: int = option(
@@ -63,7 +65,13 @@ class TrainConfig:
         choices=("adam", "sgd"),
     )
     learning_rate: float | None = option(None, "Local learning rate (default: that of the method, else 0.003).", low=0)
+    schedule: str = option(
+        "constant",
+        "Learning rate over the rounds: constant, triangular (rises in the first fifth, then falls) or cosine (falls).",
+        choices=SCHEDULES,
+    )
     momentum: float = option(0.0, "Momentum of sgd.", low=0, high=0.999)
+    nesterov: bool = option(False, "Whether the momentum of sgd is Nesterov's.")
     l1: float = option(0.0, "Weight of the L1 penalty.", low=0)
     l2: float | None = option(
         None, "Weight of the L2 penalty on weight matrices (default: chosen with the method, else 0).", low=0
@@ -106,6 +114,8 @@ class TrainConfig:
         validate_fields(self)
         if self.momentum and self.optimizer != "sgd":
             raise InputError("momentum: is for sgd, not for adam; add --optimizer sgd, or leave it out.")
+        if self.nesterov and not self.momentum:
+            raise InputError("nesterov: is a form of momentum, which is 0; add --momentum 0.9, or leave it out.")
 
     @property
     def selection(self) -> str:
@@ -126,6 +136,10 @@ class TrainConfig:
     def rate(self) -> float:
         """Local learning rate, also where none is given."""
         return float(GENERIC["learning_rate"] if self.learning_rate is None else self.learning_rate)
+
+    def rate_in(self, number: int) -> float:
+        """Return the local learning rate of a round, from 1; the number of rounds must be known for a schedule."""
+        return self.rate * rate_share(self.schedule, number, self.rounds)
 
     def resolved(self) -> TrainConfig:
         """Return the configuration with the values of `GENERIC` for settings that are not given."""

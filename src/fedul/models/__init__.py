@@ -1,4 +1,4 @@
-"""Networks: five by name, and any `nn.Module` or factory that a user passes.
+"""Networks: seven by name, and any `nn.Module` or factory that a user passes.
 
 The two networks of the paper are `paper-cnn` and `resnet18`. Importing this module does not import torch.
 """
@@ -32,6 +32,7 @@ MODELS: dict[str, str] = {
     "small-mlp": "fedul.models.mlp:small_mlp",
     "small-cnn": "fedul.models.cnn:small_cnn",
     "paper-cnn": "fedul.models.cnn:paper_cnn",
+    "resnet9": "fedul.models.resnet9:resnet9",
     "resnet18": "fedul.models.resnet:resnet18",
 }
 
@@ -39,7 +40,7 @@ PLAIN_FLOATS = ("float16", "bfloat16", "float32", "float64")
 """Types of start weights; smaller ones need scales that a file of weights does not have."""
 
 # Networks that take only images, with the smallest side length that their pooling allows.
-_SMALLEST_IMAGE = {"small-cnn": 4, "paper-cnn": 4, "resnet18": 1}
+_SMALLEST_IMAGE = {"small-cnn": 4, "paper-cnn": 4, "resnet9": 2, "resnet18": 1}
 
 
 def build(model: Model, shape: tuple[int, ...], classes: int, seed: int, prior: ArrayLike | None = None) -> nn.Module:

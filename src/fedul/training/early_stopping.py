@@ -18,7 +18,7 @@ MAX_ROUNDS = 80
 PATIENCE = 15
 """Rounds without a selected one after which such a run ends."""
 FIXED_ROUNDS = 60
-"""Rounds without --rounds, where the last one is delivered."""
+"""Rounds without --rounds, where the last one is delivered or the learning rate has a schedule."""
 
 
 def resolve_rounds(config: TrainConfig) -> TrainConfig:
@@ -32,7 +32,7 @@ def resolve_rounds(config: TrainConfig) -> TrainConfig:
     """
     if config.rounds:
         return config
-    if config.selection == "last":
+    if config.selection == "last" or config.schedule != "constant":  # the rate has to know when it ends
         return replace(config, rounds=FIXED_ROUNDS)
     return replace(config, rounds=MAX_ROUNDS, patience=config.patience or PATIENCE)
 

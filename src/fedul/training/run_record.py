@@ -150,11 +150,15 @@ def settings_difference(stored: Mapping[str, Any], new: Mapping[str, Any], *, bu
 
     The data comes first: other data has other options.
     """
+    may_differ = {*RESUMABLE_CHANGES, *but}
+    has_schedule = stored.get("schedule", DEFAULTS["schedule"]) != "constant"
     for key in sorted(set(stored) | set(new), key=lambda name: (name != "data", name)):
         there, here = (settings.get(key, DEFAULTS.get(key)) for settings in (stored, new))
-        if key not in RESUMABLE_CHANGES and key not in but and there != here:
-            there, here = ("not given" if value is None else value for value in (there, here))
-            return f"{key.replace('_', '-')} is {there} there, {here} here"
+        if there == here or (key in may_differ and not (key == "rounds" and has_schedule)):
+            continue
+        there, here = ("not given" if value is None else value for value in (there, here))
+        reason = ", and the learning rate of every round depends on it" if key == "rounds" else ""
+        return f"{key.replace('_', '-')} is {there} there, {here} here{reason}"
     return ""
 
 

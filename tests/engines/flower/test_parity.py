@@ -91,6 +91,16 @@ def test_every_method_runs_at_sites(tmp_path: Path, method: str, options: dict[s
     assert_same(found, fedul.train(study, rounds=3, method=method, method_option=options, engine_mode="loop"))
 
 
+def test_the_rate_of_a_round_at_sites_follows_the_schedule_as_in_process(tmp_path: Path) -> None:
+    training = {"optimizer": "sgd", "momentum": 0.9, "learning-rate": 0.1, "schedule": "triangular", "nesterov": True}
+    found = run_coordinator(Wire(digits_sites(tmp_path, 2)), settings(tmp_path, 2, **training))
+    here = {name.replace("-", "_"): value for name, value in training.items()}
+    study = fedul.load("digits", clients=2)
+    assert_same(found, fedul.train(study, method="fedul", rounds=3, **here, engine_mode="loop"))
+    constant = fedul.train(study, method="fedul", rounds=3, **{**here, "schedule": "constant"}, engine_mode="loop")
+    assert not torch.allclose(weights(found), weights(constant), rtol=1e-3)
+
+
 def test_a_run_whose_coordinator_was_lost_resumes_to_the_same_result(tmp_path: Path) -> None:
     class Lost(Exception):
         pass

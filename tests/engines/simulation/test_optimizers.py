@@ -22,6 +22,10 @@ SHAPES = [(3, 4, 2, 5), (3, 6), (3,)]
 TORCHS: dict[str, tuple[dict[str, Any], Callable[[list[Tensor]], torch.optim.Optimizer]]] = {
     "sgd": ({"optimizer": "sgd"}, lambda p: torch.optim.SGD(p, 0.05)),
     "momentum": ({"optimizer": "sgd", "momentum": 0.9}, lambda p: torch.optim.SGD(p, 0.05, momentum=0.9)),
+    "nesterov": (
+        {"optimizer": "sgd", "momentum": 0.9, "nesterov": True},
+        lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, nesterov=True),
+    ),
     "adam": ({"optimizer": "adam"}, lambda p: torch.optim.Adam(p, 0.05, foreach=False)),
 }
 CHANNELS_LAST = {True: torch.channels_last, False: torch.preserve_format}

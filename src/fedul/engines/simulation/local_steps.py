@@ -98,7 +98,7 @@ class LocalResult:
     loss : Tensor
         (C,) mean loss over the rows.
     gradient_sum : list of Tensor
-        Sum over the steps of the uncorrected gradient; empty unless it was requested.
+        Sum over the steps of the uncorrected gradient; empty if not requested.
     """
 
     loss: Tensor
@@ -112,6 +112,7 @@ def run_local_steps(
     config: TrainConfig,
     correction: GradientCorrection,
     *,
+    number: int = 1,
     sum_gradients: bool = False,
     stopped: Callable[[], bool] = lambda: False,
 ) -> LocalResult:
@@ -123,8 +124,8 @@ def run_local_steps(
         One client or several.
     steps : iterable of Step
         The steps.
-    method, config
-        The loss, and the local optimizer.
+    method, config, number
+        The loss, the local optimizer, and the round, on which its learning rate may depend.
     correction : GradientCorrection
         Term that the algorithm adds to gradients.
     sum_gradients : bool, default=False
@@ -132,7 +133,7 @@ def run_local_steps(
     stopped : callable
         Checked before every step; if it returns True, `Cancelled` is raised.
     """
-    optimizer = make_optimizer(config, network.parameters)
+    optimizer = make_optimizer(config, network.parameters, number)
     total = [torch.zeros_like(p) for p in network.parameters] if sum_gradients else []
     losses: list[Tensor] = []
     counts: list[Tensor | int] = []
@@ -248,6 +249,7 @@ class LoopWorker:
             method,
             config,
             GradientCorrection(algorithm.correction(broadcast.received, algorithm_state), start, self._network),
+            number=broadcast.round,
             sum_gradients=algorithm.needs_mean_gradient,
             stopped=stopped,
         )
@@ -256,7 +258,7 @@ class LoopWorker:
         trained = TrainedClient(self._weights, gradient)
         message, algorithm_state = algorithm.finish(trained, broadcast.received, algorithm_state)
         delta, buffers = self._changes(broadcast.weights)
-        effective = effective_steps(config.optimizer_name, config.momentum, steps)
+        effective = effective_steps(config.optimizer_name, config.momentum, steps, config.nesterov)
         update = Update(name, delta, len(task), effective, float(result.loss), buffers, message)
         return update, join_client_state(method_state, algorithm_state)
 

@@ -20,11 +20,15 @@ BETA, EPSILON = (0.9, 0.999), 1e-8  # defaults of torch
 
 
 class SGD:
-    """Stochastic gradient descent: ``w - rate * b`` with ``b = momentum * b + gradient``."""
+    """Stochastic gradient descent: ``w - rate * b`` with ``b = momentum * b + gradient``.
 
-    def __init__(self, parameters: Sequence[Tensor], rate: float, momentum: float) -> None:
+    With Nesterov momentum the step is along ``gradient + momentum * b``.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], rate: float, momentum: float, nesterov: bool = False) -> None:
         largest = torch.finfo(parameters[0].dtype).max
         self._rate, self._momentum = rate if rate <= largest else math.inf, momentum  # torch refuses values between
+        self._nesterov = nesterov
         self._momentum_buffers = [torch.zeros_like(p) for p in parameters] if momentum else []
 
     def step(self, parameters: Tensors, gradients: Tensors) -> None:
@@ -34,6 +38,8 @@ class SGD:
             directions = active_part(self._momentum_buffers, parameters)
             torch_private.multiply_(directions, self._momentum)
             torch_private.add_(directions, gradients)
+            if self._nesterov:
+                directions = torch_private.add(gradients, directions, alpha=self._momentum)
         torch_private.add_(parameters, directions, alpha=-self._rate)
 
 
@@ -55,11 +61,12 @@ class Adam:
         step(parameters, gradients, first, second, self._count, rate=self._rate, beta=BETA, epsilon=EPSILON)
 
 
-def make_optimizer(config: TrainConfig, parameters: Sequence[Tensor]) -> SGD | Adam:
-    """Return the local optimizer of a configuration."""
+def make_optimizer(config: TrainConfig, parameters: Sequence[Tensor], number: int = 1) -> SGD | Adam:
+    """Return the local optimizer of a configuration, for the round of this number."""
+    rate = config.rate_in(number)
     if config.optimizer_name == "adam":
-        return Adam(parameters, config.rate)
-    return SGD(parameters, config.rate, config.momentum)
+        return Adam(parameters, rate)
+    return SGD(parameters, rate, config.momentum, config.nesterov)
 
 
 def match_layout(gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -169,6 +169,7 @@ class VectorizedWorker:
             method,
             config,
             GradientCorrection(algorithm.correction(broadcast.received, algorithm_state), start, network),
+            number=broadcast.round,
             sum_gradients=algorithm.needs_mean_gradient,
             stopped=stopped,
         )
@@ -185,7 +186,7 @@ class VectorizedWorker:
             for name, shape in self._shapes.items()
         }
         losses = result.loss.tolist()
-        effective = [effective_steps(config.optimizer_name, config.momentum, taken) for taken in steps]
+        effective = [effective_steps(config.optimizer_name, config.momentum, taken, config.nesterov) for taken in steps]
         # Copied, because a view of one client would keep the memory of all.
         states = [{name: t.clone() for name, t in one.items()} for one in _unstack(client_state, len(jobs))]
         deltas, messages = (_unstack(group, len(jobs)) for group in (delta, message))

@@ -175,7 +175,7 @@ class FlowerEngine:
         """Return the effective local steps of a site that trains on this many rows."""
         training = self._registry.training
         steps = training.epochs * len(step_sizes(rows, training.batch_size))
-        return effective_steps(training.optimizer_name, training.momentum, steps)
+        return effective_steps(training.optimizer_name, training.momentum, steps, training.nesterov)
 
     def _accept_held_out(self, name: str, sums: HeldOutSums | None) -> None:
         rows = self._registry.sites[name].held_out_rows
