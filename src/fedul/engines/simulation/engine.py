@@ -10,19 +10,21 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import accumulate, chain
 
 import torch
 from torch import Tensor, nn
 
+from fedul._utils.hardware import available_cores, torch_threads
 from fedul.algorithms.base import Algorithm, declared_update
 from fedul.config import TrainConfig
 from fedul.core import Federation, Rows, Update, Weights, compute_dtype
 from fedul.engines.base import Broadcast, EngineMetrics
 from fedul.engines.client_store import ClientStore, MemoryStore
-from fedul.engines.held_out import HeldOutEvaluator, HeldOutSums, Reference
+from fedul.engines.held_out import HeldOutSums, Reference
+from fedul.engines.held_out_evaluator import HeldOutEvaluator, Predictions
 from fedul.engines.simulation.client_batch import ClientBatch
 from fedul.engines.simulation.layout import choose_layout, use_channels_last
 from fedul.engines.simulation.local_steps import ClientJob, ClientOutcome, LoopWorker
@@ -88,7 +90,7 @@ class SimulationEngine:
                 self._workers.append(VectorizedWorker(one, forward, method, algorithm, config, batches))
         evaluators = sorted((c for c in federation.clients if len(c.held_out)), key=lambda c: c.name)
         self._held_out = HeldOutEvaluator(set_task(client, client.held_out, federation.spec) for client in evaluators)
-        self._known_logits: list[tuple[Mapping[str, Tensor], Tensor]] = []
+        self._known: list[tuple[Mapping[str, Tensor], Predictions]] = []
 
     def collect_metrics(self) -> EngineMetrics:
         return EngineMetrics()
@@ -158,21 +160,27 @@ class SimulationEngine:
 
     @torch.no_grad()
     def evaluate_held_out(self, weights: Weights, reference: Reference | None = None) -> Mapping[str, HeldOutSums]:
-        if reference is None:
-            sums = self._held_out.sums(self._held_out_logits(weights))
-        else:
-            other = self._held_out_logits(reference.weights)
-            sums = self._held_out.sums(self._held_out_logits(weights), other, reference.temperature)
+        with torch_threads(self._config.threads or available_cores()) if self._held_out.is_sampled else nullcontext():
+            if reference is None:
+                sums = self._held_out.compare(self._predictions(weights))
+            else:
+                other = self._predictions(reference.weights, reference.temperature)
+                sums = self._held_out.compare(self._predictions(weights), other, reference.temperature)
         return {"all clients": sums}
 
-    def _held_out_logits(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """Return the logits of all held-out rows. Those of the last two models are kept: one is often the reference."""
-        same = [each for each in self._known_logits if all(each[0][name] is t for name, t in weights.items())]
+    def _predictions(self, weights: Mapping[str, Tensor], temperature: float | None = None) -> Predictions:
+        """Return predictions for held-out rows. Those of the last two models are kept: one is often the reference."""
+        same = [
+            (known, found)
+            for known, found in self._known
+            if all(known[name] is t for name, t in weights.items()) and found.fits(temperature)
+        ]
         if not same:
             load_weights(self._module, dict(weights))
             self._module.eval()
-            same = [(weights, self._held_out.logits(in_precision(self._module, self.precision)))]
-        self._known_logits = [*(each for each in self._known_logits if each is not same[0]), same[0]][-2:]
+            predict = in_precision(self._module, self.precision)
+            same = [(weights, self._held_out.predictions(predict, temperature))]
+        self._known = [*(each for each in self._known if each is not same[0]), same[0]][-2:]
         return same[0][1]
 
 
