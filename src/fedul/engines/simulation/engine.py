@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import accumulate, chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ from fedul.engines.client_store import ClientStore, MemoryStore
 from fedul.engines.held_out import HeldOutSums, Reference
 from fedul.engines.held_out_evaluator import HeldOutEvaluator, Predictions
 from fedul.engines.simulation.client_batch import ClientBatch
+from fedul.engines.simulation.evaluated_rows import held_out_rows
 from fedul.engines.simulation.layout import choose_layout, use_channels_last
 from fedul.engines.simulation.local_steps import ClientJob, ClientOutcome, LoopWorker
 from fedul.engines.simulation.precision import choose_precision
@@ -33,7 +35,6 @@ from fedul.engines.simulation.vectorized import VectorizedWorker
 from fedul.engines.simulation.vectorized_forward import vectorized_forward
 from fedul.errors import FedulError
 from fedul.methods.base import Method
-from fedul.methods.fedul import set_task
 from fedul.methods.task import Task
 from fedul.models.mixed_precision import in_precision
 from fedul.models.weights import load_weights
@@ -74,11 +75,10 @@ class SimulationEngine:
         self.precision = choose_precision(config.precision, module, federation.input_shape)
         self.layout = choose_layout(federation, method, module, config, self.precision)
         self._federation = federation = pool_inputs(federation) if self.layout.vectorized else federation
-        self._clients = {client.name: client for client in federation.clients}
-        self.names: Sequence[str] = sorted(self._clients)
+        self.names: Sequence[str] = sorted(federation.columns.names)
         self.warnings = self.layout.warnings
         self._tasks: dict[str, Task] = {}
-        self._task(federation.clients[0].name)  # a method refuses unsuitable data before the first round
+        self._task(federation.columns.names[0])  # a method refuses unsuitable data before the first round
         use_channels_last(module, federation.input_shape)
         batches: dict[tuple[str, ...], ClientBatch] = {}
         self._workers: list[LoopWorker | VectorizedWorker] = []
@@ -88,8 +88,7 @@ class SimulationEngine:
                 self._workers.append(LoopWorker(one, method, algorithm, config, self.precision))
             else:
                 self._workers.append(VectorizedWorker(one, forward, method, algorithm, config, batches))
-        evaluators = sorted((c for c in federation.clients if len(c.held_out)), key=lambda c: c.name)
-        self._held_out = HeldOutEvaluator(set_task(client, client.held_out, federation.spec) for client in evaluators)
+        self._held_out = HeldOutEvaluator(held_out_rows(federation, config), config.seed)
         self._known: list[tuple[Mapping[str, Tensor], Predictions]] = []
 
     def collect_metrics(self) -> EngineMetrics:
@@ -153,7 +152,7 @@ class SimulationEngine:
         """Return the task of a client; it is kept if all clients take part in every round."""
         task = self._tasks.get(name)
         if task is None:
-            task = self._method.task(self._clients[name], self._federation.spec)
+            task = self._method.task(self._federation.columns.named(name), self._federation.spec)
             if self._config.participation == 1:
                 self._tasks[name] = task
         return task
@@ -190,12 +189,11 @@ POOL_BYTES = 2**28
 
 def pool_inputs(federation: Federation) -> Federation:
     """Return the federation with the inputs of all clients in one tensor, if they are small."""
-    sources = {id(client.inputs): client.inputs for client in federation.clients}
-    tensors = list(sources.values())
+    tensors = list(federation.columns.sources)
     if len(tensors) == 1 or sum(t.nbytes for t in tensors) > POOL_BYTES or len({t.dtype for t in tensors}) > 1:
         return federation
     pooled = torch.cat(tensors)
-    starts = dict(zip(sources, accumulate((len(t) for t in tensors), initial=0), strict=False))
+    starts = dict(zip(map(id, tensors), accumulate((len(t) for t in tensors), initial=0), strict=False))
     clients = []
     for client in federation.clients:
         start = starts[id(client.inputs)]
@@ -210,8 +208,7 @@ def move_to_device(federation: Federation, device: torch.device, precision: torc
     Inputs that clients share stay shared. If nothing has to be moved, the result is the federation itself, so that a
     memory-mapped file is not read.
     """
-    tensors = {id(client.inputs): client.inputs for client in federation.clients}
-    moved = {key: t.to(device, t.dtype if compute_dtype(t) == precision else precision) for key, t in tensors.items()}
-    if all(moved[id(client.inputs)] is client.inputs for client in federation.clients):
-        return federation
-    return replace(federation, clients=[replace(c, inputs=moved[id(c.inputs)]) for c in federation.clients])
+    moved: Any = federation.columns.moved(
+        lambda t: t.to(device, t.dtype if compute_dtype(t) == precision else precision)
+    )
+    return federation if moved is federation.clients else replace(federation, clients=moved)
