@@ -23,7 +23,21 @@ CLIENTS = np.array([f"client-{c}" for c in GENERATOR.permutation(np.arange(SETS)
 SET_OF_ROW = GENERATOR.permutation(np.append(np.arange(SETS), GENERATOR.integers(0, SETS, ROWS - SETS)))
 PRIORS = GENERATOR.dirichlet(np.ones(3), SETS)
 INPUTS = GENERATOR.integers(0, 256, (ROWS, 5), np.uint8)
-ARRAYS: dict[str, Any] = dict(inputs=INPUTS, sets=SET_OF_ROW, priors=PRIORS, clients=CLIENTS, classes=CLASSES)
+ARRAYS: dict[str, Any] = {
+    "inputs": INPUTS,
+    "sets": SET_OF_ROW,
+    "priors": PRIORS,
+    "clients": CLIENTS,
+    "classes": CLASSES,
+}
+
+
+class _Quiet(fedul.Callback):
+    def on_warning(self, message: str) -> None:
+        pass
+
+
+SETTINGS: dict[str, Any] = {"method": "fedul", "model": "mlp", "rounds": 3, "seed": 2, "callbacks": [_Quiet()]}
 
 
 def table(**changed: Any) -> Federation:
@@ -89,9 +103,7 @@ def test_held_out_rows_are_sampled_in_the_same_way(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_run_on_one_is_resumed_on_the_other(tmp_path: Path) -> None:
-    settings: dict[str, Any] = dict(
-        method="fedul", model="mlp", choose="off", out=tmp_path / "run", rounds=2, callbacks=[_Quiet()]
-    )
+    settings: dict[str, Any] = {**SETTINGS, "out": tmp_path / "run"}
     first = fedul.train(table(), **settings)
     again = fedul.train(objects(), **settings, resume=True)
     assert again.result.weights_sha256 == first.result.weights_sha256
@@ -139,8 +151,3 @@ def test_arrays_that_do_not_fit_are_refused_in_one_sentence(arrays: dict[str, An
     with pytest.raises(InputError, match=message) as caught:
         table(**arrays)
     assert "\n" not in str(caught.value)
-
-
-class _Quiet(fedul.Callback):
-    def on_warning(self, message: str) -> None:
-        pass
