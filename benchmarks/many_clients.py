@@ -10,9 +10,9 @@ by the increase in clients is the cost of one client; the part of it that is cla
 belong to the page cache, so the measure is the peak of anonymous memory (RssAnon, sampled) minus that of the process
 after imports and a small training run. Linux only.
 
-(iii) 10,000, 100,000 and 1,000,000 clients of 20 rows in a mapped file, built by `Federation.from_arrays`; 1,000 clients
-participate in a round. With --million, only this part. Memory is the peak of anonymous memory, beyond that of the
-process after imports and a small training run; it includes the arrays that the federation is built from.
+(iii) 10,000, 100,000 and 1,000,000 clients of 20 rows in a mapped file, built by `Federation.from_arrays`; 1,000
+clients participate in a round. With --million, only this part. Memory is the peak of anonymous memory, beyond that of
+the process after imports and a small training run; it includes the arrays that the federation is built from.
 
 Each federation is built and trained in a separate process; repeated measurements give their median.
 """
