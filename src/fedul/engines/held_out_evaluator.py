@@ -31,6 +31,8 @@ GRID_ROWS = 20_000
 """Rows that are evaluated at every temperature; with at most so many held-out rows, all of them."""
 BLOCK_VALUES = 2**18
 """Input values of a block of rows, if there are more than `GRID_ROWS`: they fit the cache of one core."""
+PARALLEL_ROWS = 500_000
+"""Rows from which on all cores evaluate them. With fewer, threads mostly wait, above all on a busy machine."""
 SAFE = 1e18
 """Sums of exponentials between 1 / SAFE and SAFE neither overflow nor lose digits in float32."""
 
@@ -83,6 +85,11 @@ class HeldOutEvaluator:
     def is_sampled(self) -> bool:
         """Whether the grid of temperatures is evaluated on a sample of the rows."""
         return self._sample is not None
+
+    @property
+    def gains_from_threads(self) -> bool:
+        """Whether there are enough rows for all cores."""
+        return len(self._set) >= PARALLEL_ROWS
 
     def predictions(self, predict: Predict, temperature: float | None = None) -> Predictions:
         """Return what `compare` needs of a model.

@@ -159,7 +159,8 @@ class SimulationEngine:
 
     @torch.no_grad()
     def evaluate_held_out(self, weights: Weights, reference: Reference | None = None) -> Mapping[str, HeldOutSums]:
-        with torch_threads(self._config.threads or available_cores()) if self._held_out.is_sampled else nullcontext():
+        threads = torch_threads(self._config.threads or available_cores())
+        with threads if self._held_out.gains_from_threads else nullcontext():
             if reference is None:
                 sums = self._held_out.compare(self._predictions(weights))
             else:
