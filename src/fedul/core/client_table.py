@@ -98,7 +98,7 @@ class ClientTable(Sequence[UnlabeledSets]):
 
     @property
     def priors(self) -> Sequence[Matrix]:
-        return _Parts(self.stacked_priors, self.set_starts)
+        return _Slices(self.stacked_priors, self.set_starts)
 
     @property
     def set_rows(self) -> Index:
@@ -190,9 +190,9 @@ class ClientTable(Sequence[UnlabeledSets]):
         order = np.argsort(owner, kind="stable")
         chosen = is_held_out[order]
         rows, starts = [], []
-        for places, kept in ((order[~chosen], ~is_held_out), (order[chosen], is_held_out)):
+        for places, taken in ((order[~chosen], ~is_held_out), (order[chosen], is_held_out)):
             rows.append(Rows(torch.from_numpy(places), torch.from_numpy(local[places])))
-            starts.append(np.append(0, np.bincount(owner[kept], minlength=len(names)).cumsum()))
+            starts.append(np.append(0, np.bincount(owner[taken], minlength=len(names)).cumsum()))
         scope = PriorScope.of_value(priors_of)
         return cls(names, x, rows[0], rows[1], starts[0], starts[1], set_starts, matrix, scope)
 
@@ -257,8 +257,8 @@ def _part(rows: Rows, starts: Index, at: int) -> Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts(Sequence[Matrix]):
-    """Parts of a matrix, by the places where they start."""
+class _Slices(Sequence[Matrix]):
+    """Slices of a matrix, by the places where they start."""
 
     values: Matrix
     starts: Index

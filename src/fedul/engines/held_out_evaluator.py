@@ -28,7 +28,7 @@ from fedul.engines.held_out_rows import HeldOutRows, concatenate, spread
 from fedul.methods.task import Predict, Task
 
 GRID_ROWS = 20_000
-"""Rows that are evaluated at every temperature; with at most so many held-out rows, all of them."""
+"""Rows that are evaluated at every temperature. If there are no more held-out rows than that, all of them are."""
 BLOCK_VALUES = 2**18
 """Input values of a block of rows, if there are more than `GRID_ROWS`: they fit the cache of one core."""
 PARALLEL_ROWS = 500_000
