@@ -22,7 +22,8 @@ import fedul
 from fedul._utils.files import tensors_digest
 from fedul.core import Federation, Study
 from fedul.engines.base import Broadcast
-from fedul.engines.held_out import HeldOutEvaluator, HeldOutSums
+from fedul.engines.held_out import HeldOutSums
+from fedul.engines.held_out_evaluator import HeldOutEvaluator
 from fedul.engines.simulation.engine import SimulationEngine
 from fedul.errors import FedulError, InputError
 from fedul.methods.fedul import set_task
