@@ -6,9 +6,9 @@
 The same rounds of federated averaging with fedul's engine, a manual loop in plain torch, Flower's simulation (Ray) and
 Apple's pfl. Every simulator is a separate process (`simulators/`). They alternate round by round, after two rounds of
 warm-up, with the same weights, rows and order of rows, and must compute the same (`same_work.py`). All have the same
-environment, with OMP_WAIT_POLICY=passive, as fedul's command line sets it. The benchmark also measures the cost of the transition,
-scaling, and memory with up to 10,000 clients. Other simulators need `pip install fedul[bench]`; one that is not
-installed is left out.
+environment, with OMP_WAIT_POLICY=passive, as fedul's command line sets it. fedul computes in float32, as all others do,
+unless its line says bfloat16. The benchmark also measures the cost of the transition, scaling, and memory with up to
+10,000 clients. Other simulators need `pip install fedul[bench]`; one that is not installed is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 from _measure import Quartiles, describe_machine, print_machine, print_table
 from fedul._utils.torch_private import processor_has_bfloat16
 from interleaved import Measurement, environment, run_interleaved
-from same_work import distance, fault_commands, measure_faults, tolerances
+from same_work import Outputs, distance, fault_commands, measure_faults, tolerances
 from workload import Workload
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -104,7 +104,7 @@ def simulator_commands(workload: Workload, others: Sequence[str]) -> dict[str, l
 def summarize(
     workload: Workload,
     measured: Mapping[str, Measurement],
-    faults: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
+    faults: Mapping[str, Mapping[str, Outputs]],
 ) -> dict[str, Any]:
     """Return speeds, ratios of rounds that were run next to each other, and distances from the manual loop."""
     manual = min((name for name in measured if _is_manual(name, "float32")), key=lambda n: _median(measured[n]))
