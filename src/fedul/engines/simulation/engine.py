@@ -17,6 +17,7 @@ from itertools import accumulate, chain
 import torch
 from torch import Tensor, nn
 
+from fedul._utils.allocator import keep_freed_memory
 from fedul.algorithms.base import Algorithm, declared_update
 from fedul.config import TrainConfig
 from fedul.core import Federation, Rows, Update, Weights, compute_dtype
@@ -24,7 +25,7 @@ from fedul.engines.base import Broadcast, EngineMetrics
 from fedul.engines.client_store import ClientStore, MemoryStore
 from fedul.engines.held_out import HeldOutEvaluator, HeldOutSums, Reference
 from fedul.engines.simulation.client_batch import ClientBatch
-from fedul.engines.simulation.layout import choose_layout, use_channels_last
+from fedul.engines.simulation.layout import choose_layout, keeps_freed_memory, use_channels_last
 from fedul.engines.simulation.local_steps import ClientJob, ClientOutcome, LoopWorker
 from fedul.engines.simulation.precision import choose_precision
 from fedul.engines.simulation.vectorized import VectorizedWorker
@@ -78,6 +79,8 @@ class SimulationEngine:
         self._tasks: dict[str, Task] = {}
         self._task(federation.clients[0].name)  # a method refuses unsuitable data before the first round
         use_channels_last(module, federation.input_shape)
+        if keeps_freed_memory(module):
+            keep_freed_memory()
         batches: dict[tuple[str, ...], ClientBatch] = {}
         self._workers: list[LoopWorker | VectorizedWorker] = []
         for one in [module, *(copy.deepcopy(module) for _ in range(self.layout.workers - 1))]:
