@@ -14,6 +14,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from fedul._utils.allocator import keep_freed_memory
 from fedul._utils.hardware import available_cores, torch_threads
 from fedul.algorithms.base import Algorithm, declared_update
 from fedul.config import TrainConfig
@@ -24,7 +25,7 @@ from fedul.engines.held_out import HeldOutSums, Reference
 from fedul.engines.held_out_evaluator import HeldOutEvaluator, Predictions
 from fedul.engines.simulation.client_batch import ClientBatch
 from fedul.engines.simulation.evaluated_rows import held_out_rows
-from fedul.engines.simulation.layout import choose_layout, use_channels_last
+from fedul.engines.simulation.layout import choose_layout, keeps_freed_memory, use_channels_last
 from fedul.engines.simulation.local_steps import ClientJob, ClientOutcome, LoopWorker
 from fedul.engines.simulation.precision import choose_precision
 from fedul.engines.simulation.shared_inputs import SharedInputs
@@ -82,6 +83,8 @@ class SimulationEngine:
         self._tasks: dict[str, Task] = {}
         self._task(federation.columns.names[0])  # a method refuses unsuitable data before the first round
         use_channels_last(module, federation.input_shape)
+        if keeps_freed_memory(module):
+            keep_freed_memory()
         batches: dict[tuple[int, ...], ClientBatch] = {}
         self._workers: list[LoopWorker | VectorizedWorker] = []
         for one in [module, *(copy.deepcopy(module) for _ in range(self.layout.workers - 1))]:
