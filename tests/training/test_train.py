@@ -154,8 +154,9 @@ def test_participants_differ_by_round_and_repeat_with_the_seed(asked: list[tuple
 
 @pytest.mark.parametrize("model", ["mlp", batch_norm_network], ids=["mlp", "batch norm"])
 def test_a_round_is_the_mean_of_the_models_that_its_clients_train_alone(model: Any) -> None:
-    round_weights = final_weights(model=model, rounds=1)
-    alone = [final_weights(replace(FEDERATION, clients=[c]), model=model, rounds=1) for c in FEDERATION.clients]
+    settings = {"model": model, "rounds": 1, "optimizer": "sgd"}  # the first steps of Adam amplify rounding
+    round_weights = final_weights(**settings)
+    alone = [final_weights(replace(FEDERATION, clients=[c]), **settings) for c in FEDERATION.clients]
     for name, tensor in round_weights.items():
         mean = torch.stack([weights[name].double() for weights in alone]).mean(0)
         expected = mean if tensor.is_floating_point() else mean.round()

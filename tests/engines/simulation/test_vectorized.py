@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedul.engines.base import Broadcast
 from fedul.engines.client_store import DiskStore
-from fedul.engines.simulation import engine as simulation_engine
+from fedul.engines.simulation import shared_inputs
 
 from ...factories import IMAGE, random_study, seeded_network
 from ...runs import copy_update, copy_weights
@@ -190,7 +190,7 @@ def test_the_state_of_a_client_does_not_keep_the_memory_of_others() -> None:
 
 def test_inputs_that_are_too_large_to_be_pooled_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = STATEFUL.loop()
-    monkeypatch.setattr(simulation_engine, "POOL_BYTES", 0)
+    monkeypatch.setattr(shared_inputs, "POOL_BYTES", 0)
     assert_same_result(STATEFUL.vectorized(), expected)
 
 

@@ -20,7 +20,7 @@ def join_engines(engines: Sequence[Engine]) -> JointEngine | None:
     return JointEngine.of(simulated) if len(simulated) == len(engines) else None
 
 
-def complete_together(runs: Sequence[RunSteps[T]], joint: JointEngine | None) -> list[T]:
+def complete_runs(runs: Sequence[RunSteps[T]], joint: JointEngine | None) -> list[T]:
     """Run to the end and return the results, with a joint engine together, else one after another.
 
     Every run stops when it has had its last round. If one fails or the user interrupts, all are closed.
