@@ -49,6 +49,7 @@ class Measurement:
     peak_mb: float | None = None  # summed over its processes: shared pages count in each
     shared_once_mb: float | None = None  # resident after the last round, shared pages counted once
     source: str = ""
+    outputs: list[list[float]] = field(default_factory=list)  # of the model at the start and after one round
 
 
 def run_interleaved(
@@ -134,12 +135,13 @@ class SimulatorProcess:
 
     def start(self) -> Measurement:
         """Wait for the warm-up, and stop the process."""
-        warm_up = self._receive()["warm_up"]
+        reply = self._receive()
+        warm_up = reply["warm_up"]
         if warm_up > 2 * ROUND_LIMIT:
             raise SimulatorFailed(f"its first two rounds took {warm_up:.0f} s, so it is left out")
         set_up = time.perf_counter() - self._started - warm_up
         self._signal(signal.SIGSTOP)
-        return Measurement(set_up=set_up, warm_up=warm_up)
+        return Measurement(set_up=set_up, warm_up=warm_up, outputs=reply["outputs"])
 
     def run_round(self) -> float:
         """Run one round and return its seconds."""

@@ -1,6 +1,6 @@
-"""Cost of 10,000 clients compared with 1,000, and of ten million memory-mapped rows. About two minutes.
+"""Cost of 10,000 clients compared with 1,000, of ten million mapped rows, and of a million clients. Three minutes.
 
-    python benchmarks/many_clients.py [--json]
+    python benchmarks/many_clients.py [--million] [--json]
 
 (i) The same rows as 10,000 and as 1,000 clients: setup, seconds per round and peak memory. In both, 100 clients
 participate in a round (1 % and 10 %), so that only the number of idle clients differs. The increase of the peak divided
@@ -9,6 +9,10 @@ by the increase in clients is the cost of one client; the part of it that is cla
 (ii) Ten million rows of 64 bytes in a memory-mapped .npy file and 1,000 clients, of which 1 % participate. Mapped pages
 belong to the page cache, so the measure is the peak of anonymous memory (RssAnon, sampled) minus that of the process
 after imports and a small training run. Linux only.
+
+(iii) 10,000, 100,000 and 1,000,000 clients of 20 rows in a mapped file, built by `Federation.from_arrays`; 1,000
+clients participate in a round. With --million, only this part. Memory is the peak of anonymous memory, beyond that of
+the process after imports and a small training run; it includes the arrays that the federation is built from.
 
 Each federation is built and trained in a separate process; repeated measurements give their median.
 """
@@ -39,21 +43,31 @@ REPEATS = 3
 MAPPED_ROWS, MAPPED_CLIENTS, MAPPED_PARTICIPANTS, MAPPED_ROUNDS = 10_000_000, 1_000, 10, 2
 BLOCK = 250_000  # rows per write
 
+TABLE_CLIENTS = (10_000, 100_000, 1_000_000)
+TABLE_ROWS, TABLE_SETS, TABLE_PARTICIPANTS, TABLE_ROUNDS = 20, 2, 1_000, 9
+
 PEAK_TARGET = 1.2  # ratio of process memory, 10,000 to 1,000 clients
 ROUND_TARGET = 1.5  # ratio of the time of a round
 SETUP_TARGET = 10.0  # ratio of the setup time: at most linear
+TABLE_MEMORY_TARGET = 2_000.0  # anonymous MB of a million clients
+TABLE_ROUND_TARGET = 1.2  # ratio of the time of a round, most to fewest clients
 MAPPED_TARGET = 0.5  # anonymous memory added by ten million mapped rows, relative to the file size
 
 
 def main() -> None:
     parser = make_parser(__doc__)
+    parser.add_argument("--million", action="store_true", help="measure only 10,000 to 1,000,000 clients of 20 rows")
     parser.add_argument("--part", help=argparse.SUPPRESS)  # measure this process instead of new ones
     arguments = parser.parse_args()
     if arguments.part:
         kind, _, value = arguments.part.partition(":")
-        print(json.dumps({"clients": many_clients, "file": mapped_file}[kind](value)))
+        print(json.dumps({"clients": many_clients, "file": mapped_file, "table": client_table}[kind](value)))
         return
 
+    if arguments.million:
+        tables = measure_tables()
+        print_result({"tables": tables, "machine": describe_machine()}, describe_tables(tables), as_json=arguments.json)
+        return
     few, many = {}, {}
     for repeat in range(REPEATS):  # alternating, so that other load affects both
         for clients, figures in ((FEW, few), (MANY, many))[:: 1 if repeat % 2 == 0 else -1]:
@@ -62,12 +76,13 @@ def main() -> None:
     few, many = ({name: statistics.median(values) for name, values in one.items()} for one in (few, many))
     ratios = {name: many[name] / few[name] for name in ("peak_mb", "round_seconds", "setup_seconds")}
     added, tables = ((many[name] - few[name]) * 1e3 / (MANY - FEW) for name in ("peak_mb", "client_tables_mb"))
-    mapped = measure_mapped_file()
+    mapped, tables = measure_mapped_file(), measure_tables()
     result = {
         "clients": {str(FEW): few, str(MANY): many},
         "ratios": ratios,
         "kb_per_client": {"peak": added, "priors and row indices": tables},
         "mapped": mapped,
+        "tables": tables,
         "targets": {
             "peak_mb": PEAK_TARGET,
             "round_seconds": ROUND_TARGET,
@@ -92,6 +107,8 @@ def main() -> None:
     seconds = [f"{mapped['round_seconds']:.2f} s", f"{mapped['setup_seconds']:.1f} s"]
     table.append([f"{MAPPED_ROWS:,}", f"{mapped['added_mb']:.0f} MB", *seconds, f"{mapped['file_mb']:.0f} MB"])
     table.append(["ratio", f"{mapped['ratio']:.2f}", "", "", compare_to_target(mapped["ratio"], MAPPED_TARGET)])
+    table.append(["", "", "", "", ""])
+    table += describe_tables(tables)
     print_result(result, table, as_json=arguments.json)
 
 
@@ -102,21 +119,46 @@ def measure(part: str) -> dict[str, float]:
     return figures
 
 
-def measure_mapped_file() -> dict[str, float]:
-    """Return the measurements of ten million rows in a temporary file."""
-    import numpy as np
-
+def measure_tables() -> dict[str, dict[str, float]]:
+    """Return the measurements of federations made from arrays, by their number of clients."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npy"
-        generator = np.random.default_rng(0)
-        rows = np.lib.format.open_memmap(path, "w+", np.uint8, (MAPPED_ROWS, FEATURES))
-        for first in range(0, MAPPED_ROWS, BLOCK):
-            last = min(first + BLOCK, MAPPED_ROWS)
-            rows[first:last] = generator.integers(0, 256, (last - first, FEATURES), np.uint8)
-        del rows
+        write_rows(path, TABLE_CLIENTS[-1] * TABLE_ROWS)
+        return {str(clients): measure(f"table:{clients}:{path}") for clients in TABLE_CLIENTS}
+
+
+def describe_tables(tables: dict[str, dict[str, float]]) -> list[list[str]]:
+    """Return the lines of the table about federations made from arrays."""
+    lines = [["clients of 20 rows", "anonymous", "round (quartiles)", "start-up", "of which from_arrays"]]
+    for count, one in tables.items():
+        quartiles = f"{one['round_lower'] * 1e3:.0f}-{one['round_upper'] * 1e3:.0f}"
+        seconds = [f"{one['round_seconds'] * 1e3:.0f} ms ({quartiles})", f"{one['setup_seconds']:.1f} s"]
+        lines.append([f"{int(count):,}", f"{one['added_mb']:.0f} MB", *seconds, f"{one['build_seconds']:.1f} s"])
+    first, last = tables[str(TABLE_CLIENTS[0])], tables[str(TABLE_CLIENTS[-1])]
+    memory = compare_to_target(last["added_mb"], TABLE_MEMORY_TARGET)
+    rounds = compare_to_target(last["round_seconds"] / first["round_seconds"], TABLE_ROUND_TARGET)
+    return [*lines, ["target", memory, f"ratio {last['round_seconds'] / first['round_seconds']:.2f}: {rounds}", "", ""]]
+
+
+def measure_mapped_file() -> dict[str, float]:
+    """Return the measurements of ten million rows in a temporary file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.npy"
+        write_rows(path, MAPPED_ROWS)
         figures = measure(f"file:{path}")
         size = path.stat().st_size / 1e6
     return {**figures, "file_mb": size, "ratio": figures["added_mb"] / size}
+
+
+def write_rows(path: Path, count: int) -> None:
+    """Write random rows to a file. Only sizes matter."""
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    rows = np.lib.format.open_memmap(path, "w+", np.uint8, (count, FEATURES))
+    for first in range(0, count, BLOCK):
+        last = min(first + BLOCK, count)
+        rows[first:last] = generator.integers(0, 256, (last - first, FEATURES), np.uint8)
 
 
 def many_clients(value: str) -> dict[str, float]:
@@ -142,6 +184,48 @@ def mapped_file(value: str) -> dict[str, float]:
     with sampler:
         figures = train_federation(np.load(value, mmap_mode="r"), MAPPED_CLIENTS, MAPPED_PARTICIPANTS, MAPPED_ROUNDS)
     return {**figures, "added_mb": sampler.added_mb}
+
+
+def client_table(value: str) -> dict[str, float]:
+    """Train a federation made from arrays in this process and sample its anonymous memory."""
+    import warnings
+
+    import numpy as np
+
+    import fedul
+    from fedul.core import Federation, Scaling
+
+    warnings.simplefilter("ignore")
+    fedul.train(fedul.load("digits", clients=2), model="mlp", rounds=1, participation=0.5)
+    clients, path = int(value.partition(":")[0]), value.partition(":")[2]
+    sampler = MemorySampler()
+    with sampler:
+        started = time.perf_counter()
+        generator = np.random.default_rng(1)
+        priors = generator.uniform(0.1, 1, (clients * TABLE_SETS, CLASSES))
+        priors[np.arange(len(priors)), np.arange(len(priors)) % CLASSES] *= 10
+        priors /= priors.sum(axis=1, keepdims=True)
+        rows = np.arange(clients * TABLE_ROWS, dtype=np.int32)
+        sets = rows // TABLE_ROWS * TABLE_SETS + rows % TABLE_SETS
+        del rows
+        owner = np.arange(clients).repeat(TABLE_SETS)
+        inputs = np.load(path, mmap_mode="r")[: clients * TABLE_ROWS]
+        federation = Federation.from_arrays(inputs, sets, priors, owner, "0123456789", scaling=Scaling(1 / 255))
+        built = time.perf_counter() - started
+        run = fedul.train(
+            federation, method="fedul", model="mlp", rounds=TABLE_ROUNDS, participation=TABLE_PARTICIPANTS / clients
+        )
+        total = time.perf_counter() - started
+    in_rounds = [metrics.seconds for metrics in run.history]
+    lower, median, upper = statistics.quantiles(in_rounds, n=4, method="inclusive")
+    return {
+        "build_seconds": built,
+        "setup_seconds": total - sum(in_rounds),
+        "round_seconds": median,
+        "round_lower": lower,
+        "round_upper": upper,
+        "added_mb": sampler.added_mb,
+    }
 
 
 def train_federation(rows: Any, clients: int, participants: int, rounds: int) -> dict[str, float]:

@@ -5,11 +5,12 @@
 
 The same rounds of federated averaging with fedul's engine, a manual loop in plain torch, Flower's simulation (Ray) and
 Apple's pfl. Every simulator is a separate process (`simulators/`). They alternate round by round, after two rounds of
-warm-up, with the same weights, rows and order of rows, and must reach the same loss. For dense networks, the batched
-products alone (`simulators/floor.py`) show how much of a round is arithmetic: column "times the floor". All have the
-same environment, with OMP_WAIT_POLICY=passive, as fedul's command line sets it. The benchmark also measures the cost of
-the transition, scaling, and memory with up to 10,000 clients. Other simulators need `pip install fedul[bench]`; one
-that is not installed is left out.
+warm-up, with the same weights, rows and order of rows, and must compute the same (`same_work.py`). For dense networks,
+the batched products alone (`simulators/floor.py`) show how much of a round is arithmetic: column "times the floor".
+All have the same environment, with OMP_WAIT_POLICY=passive, as fedul's command line sets it. fedul computes in float32,
+as all others do, unless its line says bfloat16. The benchmark also measures the cost of the transition, scaling, and
+memory with up to 10,000 clients. Other simulators need `pip install fedul[bench]`; one that is not installed is left
+out.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from _measure import Quartiles, describe_machine, print_machine, print_table
+from fedul._utils.torch_private import processor_has_bfloat16
 from interleaved import Measurement, environment, run_interleaved
+from same_work import Outputs, distance, fault_commands, measure_faults, tolerances
 from workload import Workload
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -70,12 +73,6 @@ MANUAL = "manual loop"
 FLOOR = "floor"  # the arithmetic alone, see simulators/floor.py
 PACKAGES = ("fedul", "torch", "numpy", "flwr", "ray", "pfl")
 
-# All use the same rows in the same order, so their losses differ only by rounding: less than 1e-6 of the loss in the
-# dense network. Convolutions are summed in a different order for every layout and number of threads. Maximum pooling
-# and Adam amplify the difference: the manual loop with one and with two threads differs by 1e-2, other simulators by
-# 5e-2. There the check finds only gross mistakes.
-TOLERANCE = {"mlp": 1e-4, "pfl-cnn": 0.1, "small-cnn": 0.1, "paper-cnn": 0.15}
-
 
 def simulator_commands(workload: Workload, others: Sequence[str]) -> dict[str, list[str]]:
     """Return the command of each simulator."""
@@ -90,6 +87,12 @@ def simulator_commands(workload: Workload, others: Sequence[str]) -> dict[str, l
     }
     if workload.network == "mlp":
         commands[FLOOR] = ["-m", "simulators.floor", *argument]
+    if workload.network != "mlp" and processor_has_bfloat16():
+        half = ["--precision", "bfloat16"]
+        for threads in sorted({1, CORES}):
+            name = f"{MANUAL}, bfloat16, {threads} thread{'s' if threads > 1 else ''}"
+            commands[name] = [*manual, *half, "--threads", str(threads)]
+        commands["fedul, bfloat16"] = [*fedul, *half]
     if workload.optimizer != "sgd":
         return commands
     if "pfl" in others:
@@ -103,30 +106,61 @@ def simulator_commands(workload: Workload, others: Sequence[str]) -> dict[str, l
     return commands
 
 
-def summarize(workload: Workload, measured: Mapping[str, Measurement]) -> dict[str, Any]:
-    """Return speeds, and ratios of rounds that were run next to each other."""
-    manual = min((name for name in measured if name.startswith(MANUAL)), key=lambda n: _median(measured[n]))
-    tolerance = TOLERANCE[workload.network] * abs(measured[manual].loss)
+def summarize(
+    workload: Workload,
+    measured: Mapping[str, Measurement],
+    faults: Mapping[str, Mapping[str, Outputs]],
+) -> dict[str, Any]:
+    """Return speeds, ratios of rounds that were run next to each other, and distances from the manual loop."""
+    manual = min((name for name in measured if _is_manual(name, "float32")), key=lambda n: _median(measured[n]))
+    half = [name for name in measured if _is_manual(name, "bfloat16")]
+    best_half = min(half, key=lambda n: _median(measured[n]), default=None)
+    reference = {_precision(name): measured[name].outputs for name in [*half, manual]}
+    tolerance = tolerances(reference, faults)
     results = {}
     for name, one in measured.items():
         seconds = Quartiles.of(one.seconds)
         results[name] = {
-            **{k: v for k, v in asdict(one).items() if k != "source"},
+            **{k: v for k, v in asdict(one).items() if k not in ("source", "outputs")},
             "loss": None if name == FLOOR else one.loss,
             "quartiles": seconds.to_dict(),
             "updates_per_second": workload.clients_per_round / seconds.median,
             "speedup_over_manual_loop": _ratio(measured[manual], one).to_dict(),
             "speedup_of_fedul": _ratio(one, measured["fedul"]).to_dict() if "fedul" in measured else None,
             "times_the_floor": _ratio(one, measured[FLOOR]).to_dict() if FLOOR in measured else None,
-            "same_loss": name == FLOOR or abs(one.loss - measured[manual].loss) <= tolerance,  # the floor has no loss
+            "speedup_over_bfloat16_loop": _ratio(measured[best_half], one).to_dict() if best_half else None,
+            **_same_work(name, one, reference, tolerance),
         }
     return {
         "workload": asdict(workload),
         "data": measured[manual].source,
         "best_manual_loop": manual,
-        "loss_tolerance": TOLERANCE[workload.network],
+        "best_bfloat16_loop": best_half,
+        "tolerance": tolerance,
+        "distance_of_faults": {
+            kind: {name: distance(outputs, reference[kind]) for name, outputs in found.items()}
+            for kind, found in faults.items()
+        },
         "simulators": results,
     }
+
+
+def _same_work(
+    name: str, one: Measurement, reference: Mapping[str, Outputs], tolerance: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the distance from the manual loop of the same precision; the floor computes no model."""
+    if name == FLOOR:
+        return {"distance": None, "same_work": True}
+    far = distance(one.outputs, reference[_precision(name)])
+    return {"distance": far, "same_work": far <= tolerance[_precision(name)]}
+
+
+def _precision(name: str) -> str:
+    return "bfloat16" if "bfloat16" in name else "float32"
+
+
+def _is_manual(name: str, precision: str) -> bool:
+    return name.startswith(MANUAL) and _precision(name) == precision
 
 
 def _median(measured: Measurement) -> float:
@@ -144,17 +178,20 @@ def comparison_table(results: Mapping[str, Any]) -> list[list[str]]:
     """
     with_floor = FLOOR in results["simulators"]
     head = ["simulator", "seconds per round", "updates/s", "speedup", "speedup of fedul"]
-    table = [[*head, *(["times the floor"] if with_floor else []), "peak MB", "setup s", "loss"]]
+    table = [[*head, *(["times the floor"] if with_floor else []), "peak MB", "setup s", "loss", "distance"]]
     for name, one in results["simulators"].items():
         seconds, manual = (Quartiles.from_dict(one[key]) for key in ("quartiles", "speedup_over_manual_loop"))
         fedul = Quartiles.from_dict(one["speedup_of_fedul"]).format(digits=2) if one["speedup_of_fedul"] else "-"
-        loss = "-" if one["loss"] is None else f"{one['loss']:.5f}" + ("" if one["same_loss"] else " DIFFERS")
+        loss = "-" if one["loss"] is None else f"{one['loss']:.4f}"
+        distant = (
+            "-" if one["distance"] is None else f"{one['distance']:.1e}" + ("" if one["same_work"] else " DIFFERS")
+        )
         memory = "-" if one["peak_mb"] is None else f"{one['peak_mb']:.0f} ({one['shared_once_mb']:.0f})"
         rate = one["updates_per_second"]
         updates = f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
         floor = [Quartiles.from_dict(one["times_the_floor"]).format(digits=2)] if with_floor else []
         cells = [seconds.format(digits=4), updates, manual.format(digits=2), fedul, *floor, memory]
-        table.append([name, *cells, f"{one['set_up']:.1f}", loss])
+        table.append([name, *cells, f"{one['set_up']:.1f}", loss, distant])
     return table
 
 
@@ -165,10 +202,15 @@ def compare_simulators(name: str, rounds: int, others: Sequence[str]) -> dict[st
     print(f"\n{name}: {workload.title}, {part} clients per round, batch {workload.batch}, {rounds} rounds", flush=True)
     measured, failed = run_interleaved(simulator_commands(workload, others), rounds, _print_progress)
     _print_progress("")
-    if not any(name.startswith(MANUAL) for name in measured):
+    if not any(_is_manual(name, "float32") for name in measured):
         raise SystemExit(f"{name}: the manual loop failed: {failed}")
-    results = {**summarize(workload, measured), "rounds": rounds, "left_out": failed}
+    precisions = sorted({_precision(name) for name in measured if name.startswith(MANUAL)})
+    faults = measure_faults({kind: fault_commands(workload, kind) for kind in precisions})
+    results = {**summarize(workload, measured, faults), "rounds": rounds, "left_out": failed}
     print_table(comparison_table(results))
+    for kind, found in results["distance_of_faults"].items():
+        described = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
+        print(f"{kind}: distance of faulty loops {described}; tolerance {results['tolerance'][kind]:.1e}")
     for one, reason in failed.items():
         print(f"{one} is left out: {reason.rstrip('.')}.")
     return results
@@ -310,10 +352,10 @@ def main() -> None:
         f"{comparison}: {name}"
         for comparison, results in result["comparisons"].items()
         for name, one in results["simulators"].items()
-        if not one["same_loss"]
+        if not one["same_work"]
     ]
     if differing:
-        raise SystemExit(f"losses differ from the manual loop: {'; '.join(differing)}")
+        raise SystemExit(f"results differ from the manual loop: {'; '.join(differing)}")
 
 
 def _names(text: str) -> list[str]:

@@ -20,6 +20,9 @@ from fedul._utils.randomness import torch_generator
 from fedul.data import find_source, read_source
 
 CLASSES, SEED = 10, 0
+CHECK_ROWS = 200
+RANDOM_LABELS = 0.2
+"""Share of image labels that cannot be learned, so that the loss stays informative however quick the rounds are."""
 LOSS_ROWS = 4_000  # rows of large images in the final loss; all 50,000 would take longer than the benchmark
 
 
@@ -139,6 +142,16 @@ def balanced_labels(workload: Workload) -> Tensor:
     return torch.cat([one[torch.randperm(workload.rows, generator=generator)] for _ in range(workload.clients)])
 
 
+def with_random_labels(workload: Workload, labels: Tensor) -> Tensor:
+    """Return the labels with a share of those of each client permuted; every class keeps its number of rows."""
+    generator, result = torch_generator(SEED, "random labels"), labels.clone()
+    count = round(RANDOM_LABELS * workload.rows)
+    for first in range(0, len(labels), workload.rows):
+        chosen = first + torch.randperm(workload.rows, generator=generator)[:count]
+        result[chosen] = labels[chosen[torch.randperm(count, generator=generator)]]
+    return result
+
+
 def _table(workload: Workload) -> Data:
     """Return ten overlapping Gaussians in 64 dimensions."""
     generator = torch_generator(SEED, "table")
@@ -161,7 +174,7 @@ def _images(workload: Workload) -> Data:
     for part, label in zip(inputs.split(2_000), labels.split(2_000), strict=True):
         noise = 64 * torch.randn(part.shape, generator=generator)
         part.copy_((patterns[label] + noise).clamp_(0, 255))
-    return Data(inputs, labels, 1 / 255, "synthetic")
+    return Data(inputs, with_random_labels(workload, labels), 1 / 255, "synthetic")
 
 
 def _mnist(workload: Workload) -> Data | None:
@@ -175,7 +188,22 @@ def _mnist(workload: Workload) -> Data | None:
     for k in range(CLASSES):
         wanted = torch.nonzero(labels == k).flatten()
         at[wanted] = torch.nonzero(truth == k).flatten()[: len(wanted)]
-    return Data(whole.train_inputs[at], labels, whole.scaling.scale, "MNIST")
+    return Data(whole.train_inputs[at], with_random_labels(workload, labels), whole.scaling.scale, "MNIST")
+
+
+@torch.no_grad()
+def check_outputs(data: Data, module: nn.Module) -> list[float]:
+    """Return the logits of a global model for the first rows, as one list, in the precision of its weights.
+
+    All simulators must agree on them after the first round, where rounding has hardly been amplified yet.
+    """
+    inputs = data.inputs[:CHECK_ROWS]
+    module.train()  # as in `training_loss`
+    saved = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    logits = module(inputs if inputs.is_floating_point() else inputs.float() * data.scale)
+    for name, buffer in module.named_buffers():
+        buffer.copy_(saved[name])
+    return [float(value) for value in logits.flatten()]
 
 
 @torch.no_grad()

@@ -44,7 +44,9 @@ def test_a_committed_table_is_what_its_runs_say(file: Path) -> None:
     experiment = load_experiment(name, scale, {"data": data} if data else {})
     found = read(experiment, file)
     assert found, "no runs"
-    experiment = Experiment(**{**vars(experiment), "seeds": len(found[0].values)})
+    ran_on = {result.cell.data.data for result in found}  # not all of the table's data sets may have run
+    cells = [cell for cell in experiment.cells if cell.data.data in ran_on]
+    experiment = Experiment(**{**vars(experiment), "seeds": len(found[0].values), "cells": cells})
     assert to_markdown(lay_out_table(experiment, found)) in (RESULTS / f"{file.stem}.md").read_text()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedul._utils.hardware import default_threads, torch_threads
 from fedul._utils.randomness import numpy_generator
@@ -17,7 +18,7 @@ from fedul.methods.fedul import FedUL
 from fedul.methods.supervised import Supervised
 from fedul.models.weights import load_weights, weights_of
 from simulators.protocol import RoundTimer, make_parser
-from workload import CLASSES, SEED, Data, Workload, build_network, make_data, training_loss
+from workload import CLASSES, SEED, Data, Workload, build_network, check_outputs, make_data, training_loss
 
 
 class FedulSimulator:
@@ -33,9 +34,13 @@ class FedulSimulator:
         How clients train.
     workers : int
         Parallel workers; 0 chooses automatically.
+    precision : str
+        Precision of training.
     """
 
-    def __init__(self, workload: Workload, data: Data, engine_mode: str = "auto", workers: int = 0) -> None:
+    def __init__(
+        self, workload: Workload, data: Data, engine_mode: str = "auto", workers: int = 0, precision: str = "float32"
+    ) -> None:
         self._workload, self._algorithm = workload, FedAvg()
         config = TrainConfig(
             batch_size=workload.batch,
@@ -45,6 +50,7 @@ class FedulSimulator:
             seed=SEED,
             engine_mode=engine_mode,
             workers=workers,
+            precision=precision,
         )
         federation, truth = make_federation(workload, data)
         method = FedUL() if workload.sets else Supervised(truth=truth)
@@ -87,20 +93,26 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--mode", default="auto", choices=("auto", "loop", "vectorized"))
     parser.add_argument("--workers", type=int, default=0, help="0 chooses automatically")
+    parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
     arguments = parser.parse_args()
     workload, timer = arguments.workload, RoundTimer()
     data = make_data(workload)
     try:
-        simulator = FedulSimulator(workload, data, arguments.mode, arguments.workers)
+        simulator = FedulSimulator(workload, data, arguments.mode, arguments.workers, arguments.precision)
     except InputError as problem:
         timer.unavailable(str(problem))
     if arguments.mode == "vectorized" and simulator.engine.warnings:
         timer.unavailable(simulator.engine.warnings[0])  # it would run the loop again
+
+    def global_model() -> nn.Module:
+        module = build_network(workload)
+        load_weights(module, simulator.weights)
+        return module
+
+    timer.outputs = lambda: check_outputs(data, global_model())
     while timer.next_round():
         simulator.run_round(timer.round)
-    module = build_network(workload)
-    load_weights(module, simulator.weights)
-    timer.finish(training_loss(workload, data, module), data.source)
+    timer.finish(training_loss(workload, data, global_model()), data.source)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def main() -> None:
     with ThreadPoolExecutor(cores) as pool:
         while timer.next_round():
             list(pool.map(Products.run, products))
-    timer.finish(math.nan, data.source)
+    timer.finish(0.0, data.source)  # it trains nothing
 
 
 if __name__ == "__main__":

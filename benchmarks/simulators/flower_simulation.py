@@ -16,7 +16,7 @@ from torch import nn
 
 from simulators.manual_loop import local_epoch
 from simulators.protocol import RoundTimer, make_parser
-from workload import Data, Workload, build_network, make_data, training_loss
+from workload import Data, Workload, build_network, check_outputs, make_data, training_loss
 
 
 class Stop(Exception):
@@ -62,8 +62,8 @@ def server_app(workload: Workload, module: nn.Module, timer: RoundTimer) -> Any:
         def configure_train(
             self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
         ) -> Iterable[Message]:
+            module.load_state_dict(arrays.to_torch_state_dict())  # for the outputs of the check
             if not timer.next_round():
-                module.load_state_dict(arrays.to_torch_state_dict())
                 raise Stop
             messages = list(super().configure_train(server_round, arrays, config, grid))
             for message, client in zip(messages, workload.participants_of(server_round), strict=True):
@@ -92,7 +92,8 @@ def main() -> None:
     from flwr.simulation import run_simulation
 
     torch.set_num_threads(1)
-    module = build_network(workload)
+    data, module = make_data(workload), build_network(workload)
+    timer.outputs = lambda: check_outputs(data, module)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     resources = {"init_args": {"num_cpus": cores}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     try:
@@ -100,7 +101,6 @@ def main() -> None:
             server_app(workload, module, timer), client_app(workload.to_json()), workload.clients, "ray", resources
         )
     except Stop:
-        data = make_data(workload)
         timer.finish(training_loss(workload, data, module), data.source)
 
 

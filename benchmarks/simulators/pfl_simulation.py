@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simulators.protocol import RoundTimer, make_parser
-from workload import Data, Workload, build_network, make_data, training_loss
+from workload import Data, Workload, build_network, check_outputs, make_data, training_loss
 
 
 class PflModel(nn.Module):
@@ -56,6 +56,11 @@ class SharedTimer:
             torch.distributed.broadcast(request, 0)
         self.round += 1
         return bool(request)
+
+    def report(self, data: Data, module: nn.Module) -> None:
+        """Let rank 0 report the outputs of the module."""
+        if self._timer:
+            self._timer.outputs = lambda: check_outputs(data, module)
 
     def finish(self, workload: Workload, data: Data, module: nn.Module) -> None:
         """Report the final training loss, in rank 0."""
@@ -131,6 +136,7 @@ def main() -> None:
     timer = SharedTimer(RoundTimer() if os.environ.get("RANK", "0") == "0" else None)
     torch.set_num_threads(arguments.threads)
     data, module = make_data(workload), build_network(workload)
+    timer.report(data, module)
     run_pfl(workload, data, module, timer)
     timer.finish(workload, data, module)
 

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from workload import Workload
@@ -19,9 +20,19 @@ WARM_UP_ROUNDS = 2
 
 
 class RoundTimer:
-    """Waits for the request of the next round and reports how long the previous one took."""
+    """Waits for the request of the next round and reports how long the previous one took.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    outputs : callable, optional
+        Returns the outputs of the current global model. They are reported of the start and of the first round.
+    warm_up_rounds : int
+        Rounds before the first request.
+    """
+
+    def __init__(self, outputs: Callable[[], list[float]] | None = None, warm_up_rounds: int = WARM_UP_ROUNDS) -> None:
+        self.outputs, self._warm_up_rounds = outputs, warm_up_rounds
+        self._first_outputs: list[list[float]] = []
         self._replies = os.fdopen(os.dup(1), "w", buffering=1)
         os.dup2(2, 1)
         self._finished = -1
@@ -37,11 +48,14 @@ class RoundTimer:
         now = time.perf_counter()
         seconds = now - self._started
         self._finished += 1
+        if self.outputs is not None and self._finished <= 1:
+            self._first_outputs.append(self.outputs())
         if self._finished == 0:
-            self._started = now
-        if self._finished < WARM_UP_ROUNDS:
+            self._started = time.perf_counter()
+        if self._finished < self._warm_up_rounds:
             return True
-        self._reply({"ready": True, "warm_up": seconds} if self._finished == WARM_UP_ROUNDS else {"seconds": seconds})
+        ready = {"ready": True, "warm_up": seconds, "outputs": self._first_outputs}
+        self._reply(ready if self._finished == self._warm_up_rounds else {"seconds": seconds})
         request = sys.stdin.readline().strip()
         self._started = time.perf_counter()
         return request == "go"

@@ -62,7 +62,7 @@ def test_runs_one_after_another_show_their_number_and_the_time_left_for_all(scre
 
 
 def test_runs_that_train_together_share_one_bar_that_counts_all_rounds(screen: io.StringIO) -> None:
-    first, second = (RunInfo(3, f"fold {n}", n, 2, together=2) for n in (1, 2))
+    first, second = (RunInfo(3, f"fold {n}", n, 2, joint_runs=2) for n in (1, 2))
     with show.TrainingProgress() as progress:
         progress.on_run_start(first)
         progress.on_run_start(second)

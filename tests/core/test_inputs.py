@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import fedul
 from fedul.core import Federation, Scaling, UnlabeledSets, gather_rows, tensor_view
-from fedul.core import federation as federation_module
+from fedul.core import clients as clients_module
 from fedul.core import inputs as inputs_module
 from fedul.core.inputs import first_nonfinite_row, inputs_digest, memory_key
 from fedul.engines.simulation.shared_inputs import SharedInputs
@@ -86,7 +86,7 @@ def test_an_array_that_clients_share_is_hashed_once(monkeypatch: pytest.MonkeyPa
         hashed.append(memory_key(x))
         return inputs_digest(x)
 
-    monkeypatch.setattr(federation_module, "inputs_digest", recorded)
+    monkeypatch.setattr(clients_module, "inputs_digest", recorded)
     federation(values("float32")).fingerprint()
     assert len(hashed) == 1
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from fedul.engines.held_out import LOG_SCALE, TEMPERATURES, HeldOutEvaluator, HeldOutSums, sum_held_out
+from fedul.engines.held_out import LOG_SCALE, TEMPERATURES, HeldOutSums, sum_held_out
+from fedul.engines.held_out_evaluator import HeldOutEvaluator
 from fedul.methods.fedul import set_task
 
 from ..factories import make_client, make_federation

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 import fedul
 from fedul._utils.randomness import torch_generator
 from fedul.core import Federation, Matrix, Scaling, Study, UnlabeledSets
-from fedul.engines.held_out import TEMPERATURES, HeldOutEvaluator
+from fedul.engines.held_out import TEMPERATURES
+from fedul.engines.held_out_evaluator import HeldOutEvaluator
 from fedul.methods import make_method
 from fedul.methods.fedul import FedUL, set_task
 from fedul.models import build

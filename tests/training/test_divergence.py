@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedul.data.load import load
-from fedul.engines.held_out import HeldOutEvaluator
+from fedul.engines.held_out_evaluator import HeldOutEvaluator
 from fedul.errors import FedulError
 from fedul.methods.fedul import set_task
 from fedul.training.divergence import verdict

@@ -130,9 +130,10 @@ class TrainingProgress(Callback):
                 self._start_bar(f"{run.total} runs", total=run.total, completed=run.number - 1)
             return
         title = run.title or self._title
-        if run.together > 1:
+        if run.joint_runs > 1:
             if not self._going:
-                self._start_bar(f"{title} and {run.together - 1} more", total=run.together * run.rounds, completed=0)
+                total = run.joint_runs * run.rounds
+                self._start_bar(f"{title} and {run.joint_runs - 1} more", total=total, completed=0)
             self._going[run.title] = len(run.history)
             self._update(completed=sum(self._going.values()))
             return
@@ -146,7 +147,7 @@ class TrainingProgress(Callback):
         held_out = "" if metrics.held_out_loss is None else f"held-out {metrics.held_out_loss:.3f} "
         text = f"loss {metrics.loss:.3f} {held_out}{error}".strip()
         self._print_line(f"round {metrics.round} of {'at most ' if run.patience else ''}{run.rounds}: {text}")
-        if run.together > 1:
+        if run.joint_runs > 1:
             self._going[run.title] = metrics.round
             self._update(completed=sum(self._going.values()), metrics=error)
             return
@@ -161,10 +162,10 @@ class TrainingProgress(Callback):
             print_note(message)
 
     def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
-        if run.together > 1 and result is not None:
+        if run.joint_runs > 1 and result is not None:
             self._going[run.title] = run.rounds  # it may have ended early
             self._update(completed=sum(self._going.values()))
-            if sum(self._going.values()) == run.together * run.rounds:
+            if sum(self._going.values()) == run.joint_runs * run.rounds:
                 self._going.clear()
                 self.close()
         elif run.concurrent == 1 or result is None:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedul._utils.display import counted
 from fedul.core import priors as prior_tools
-from fedul.core.inputs import inputs_digest, memory_key
+from fedul.core.client_table import ClientTable
+from fedul.core.clients import ClientList, Clients
 from fedul.core.prior_scope import PriorScope
 from fedul.core.priors import Matrix
 from fedul.core.site_adjustment import SiteAdjustments
 from fedul.core.task_spec import Scaling, Schema, TaskSpec
-from fedul.core.unlabeled_sets import UnlabeledSets, pooled_class_mix
+from fedul.core.unlabeled_sets import UnlabeledSets
 from fedul.errors import InputError, wrong_type
 
 
@@ -30,7 +31,7 @@ class Federation:
     Parameters
     ----------
     clients : sequence of UnlabeledSets
-        The clients; names are unique.
+        The clients; names are unique. `from_arrays` makes very many of them from arrays.
     classes : sequence of str
         Names of the K classes.
     test_prior : array-like of shape (K,), optional
@@ -68,83 +69,126 @@ class Federation:
         classes = tuple(str(c) for c in self.classes)
         if len(classes) < 2 or len(set(classes)) < len(classes):
             raise InputError("a federation needs at least two classes with different names.")
-        if not isinstance(self.clients, Sequence) or not all(isinstance(c, UnlabeledSets) for c in self.clients):
-            raise InputError("clients of a federation are a list of UnlabeledSets.")
-        if not self.clients:
-            raise InputError("a federation needs at least one client.")
+        if not isinstance(self.clients, ClientTable):
+            object.__setattr__(self, "clients", _checked(self.clients, classes))
         prior = np.full(len(classes), 1 / len(classes)) if self.test_prior is None else self.test_prior
         object.__setattr__(self, "classes", classes)
-        object.__setattr__(self, "clients", _with_shared_inputs(self.clients))
         object.__setattr__(self, "test_prior", prior_tools.validate_test_prior(prior, classes))
-        seen: set[str] = set()
-        shape = self.input_shape
-        for client in self.clients:
-            if client.name in seen:
-                raise InputError(f"two clients are called '{client.name}'; give every client a unique name.")
-            seen.add(client.name)
-            if client.priors.shape[1] != len(classes):
-                raise prior_tools.wrong_columns_error(client.priors, classes, f"class priors of client '{client.name}'")
-            if tuple(client.inputs.shape[1:]) != shape:
-                raise InputError(
-                    f"client '{client.name}': rows of shape {tuple(client.inputs.shape[1:])}, but client "
-                    f"'{self.clients[0].name}' has {shape}; all clients need the same columns or image size."
-                )
-        absent = np.flatnonzero(sum(client.priors.sum(axis=0) for client in self.clients) == 0)
+        priors = self.columns.stacked_priors
+        if priors.shape[1] != len(classes):
+            raise prior_tools.wrong_columns_error(priors, classes, "class priors")
+        absent = np.flatnonzero(priors.sum(axis=0) == 0)
         if len(absent):
             raise InputError(
                 f"class '{classes[absent[0]]}' has prior 0 in every set; drop the class or add a set with it."
             )
 
+    @classmethod
+    def from_arrays(
+        cls,
+        inputs: ArrayLike | Tensor,
+        sets: ArrayLike | Tensor,
+        priors: ArrayLike,
+        clients: ArrayLike,
+        classes: Sequence[str],
+        *,
+        test_prior: ArrayLike | None = None,
+        scaling: Scaling | None = None,
+        held_out: float = 0.2,
+        seed: int = 0,
+        priors_of: str | PriorScope = PriorScope.of,
+    ) -> Federation:
+        """Build a federation of any number of clients from arrays, without an object for every client.
+
+        The result is that of one `UnlabeledSets.from_arrays` per client, with the rows of its sets in ascending order.
+        Inputs are not copied.
+
+        Parameters
+        ----------
+        inputs : array-like or Tensor of shape (N, ...)
+            Inputs of all clients, e.g. of a mapped file: ``np.load("x.npy", mmap_mode="r")``.
+        sets : array-like of shape (N,)
+            Number of each row's set, from 0 to S - 1, over all clients.
+        priors : array-like of shape (S, K)
+            Class priors of each set.
+        clients : array-like of shape (S,)
+            Name or number of the client that each set belongs to.
+        classes : sequence of str
+            Names of the K classes.
+        test_prior, scaling
+            As in `Federation`.
+        held_out, seed, priors_of
+            As in `UnlabeledSets.from_arrays`.
+
+        Raises
+        ------
+        InputError
+            If arrays do not fit together.
+
+        Examples
+        --------
+        >>> x, priors = np.zeros((8, 2)), [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]
+        >>> sets, clients = [0, 0, 1, 1, 1, 2, 2, 2], ["north", "north", "south"]
+        >>> federation = Federation.from_arrays(x, sets, priors, clients, ["flu", "cold"])
+        >>> federation
+        <Federation of 2 clients, 3 sets, 8 rows and 2 classes>
+        >>> federation.clients[1]
+        <UnlabeledSets of client 'south': 1 set, 2 rows to train on and 1 held out>
+        """
+        table = ClientTable.from_arrays(
+            inputs, sets, priors, clients, held_out=held_out, seed=seed, priors_of=priors_of
+        )
+        return cls(table, classes, cast(Matrix, test_prior), scaling or Scaling())
+
     def __repr__(self) -> str:
-        sets = counted(sum(len(client.priors) for client in self.clients), "set")
-        rows = counted(sum(len(client.train) + len(client.held_out) for client in self.clients), "row")
+        sets = counted(len(self.columns.stacked_priors), "set")
+        rows = counted(int(self.columns.train_rows.sum() + self.columns.held_out_rows.sum()), "row")
         return f"<Federation of {counted(len(self.clients), 'client')}, {sets}, {rows} and {len(self.classes)} classes>"
+
+    @property
+    def columns(self) -> Clients:
+        """The clients with figures of all of them: their rows, sets and priors as arrays."""
+        return cast(Clients, self.clients)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one row."""
-        return tuple(self.clients[0].inputs.shape[1:])
+        return tuple(self.columns.sources[0].shape[1:])
 
     @cached_property
     def spec(self) -> TaskSpec:
         """What all clients share: classes, test prior, and form of the inputs."""
-        mix = pooled_class_mix(self.clients)
+        mix = self.columns.class_mix
         return TaskSpec(self.classes, self.test_prior, self.input_shape, self.scaling, self.schema, mix)
 
     def fingerprint(self) -> str:
         """Return a hash of all clients and of what they share, independent of the order of clients."""
         digest = hashlib.sha256(repr((self.classes, self.test_prior.tolist(), self.scaling)).encode())
-        hashed: dict[int, bytes] = {}  # shared inputs are read once
-        for client in sorted(self.clients, key=lambda c: c.name):
-            shared = id(client.inputs)
-            if shared not in hashed:
-                hashed[shared] = inputs_digest(client.inputs)
-            digest.update(repr((client.name, client.inputs.shape, client.inputs.dtype)).encode())
-            digest.update(hashed[shared])
-            for rows in (client.train, client.held_out):
-                digest.update(repr(len(rows)).encode())
-                digest.update(rows.index.numpy().data)
-                digest.update(rows.sets.numpy().data)
-            digest.update(np.ascontiguousarray(client.priors).data)
-            if client.prior_scope != PriorScope():  # the fingerprint of earlier versions otherwise
-                digest.update(repr(client.prior_scope).encode())
+        for part in self.columns.digest_parts():
+            digest.update(part)
         return digest.hexdigest()
 
 
-def _with_shared_inputs(clients: Sequence[UnlabeledSets]) -> tuple[UnlabeledSets, ...]:
-    """Return the clients such that inputs over the same memory are the same tensor.
-
-    Code that converts, moves or hashes inputs then recognises by the tensor what it has done already.
-    """
-    known: dict[tuple[Any, ...], Tensor] = {}
-    result = []
+def _checked(clients: Iterable[UnlabeledSets], classes: Sequence[str]) -> ClientList:
+    """Return clients that fit together."""
+    if not isinstance(clients, Sequence) or not all(isinstance(client, UnlabeledSets) for client in clients):
+        raise InputError("clients of a federation are a list of UnlabeledSets.")
+    if not clients:
+        raise InputError("a federation needs at least one client.")
+    seen: set[str] = set()
+    shape = tuple(clients[0].inputs.shape[1:])
     for client in clients:
-        shared = known.setdefault(memory_key(client.inputs), client.inputs)
-        if shared is not client.inputs:
-            client = copy.copy(client)  # not `replace`, which would check all its rows once more
-            object.__setattr__(client, "inputs", shared)
-        result.append(client)
-    return tuple(result)
+        if client.name in seen:
+            raise InputError(f"two clients are called '{client.name}'; give every client a unique name.")
+        seen.add(client.name)
+        if client.priors.shape[1] != len(classes):
+            raise prior_tools.wrong_columns_error(client.priors, classes, f"class priors of client '{client.name}'")
+        if tuple(client.inputs.shape[1:]) != shape:
+            raise InputError(
+                f"client '{client.name}': rows of shape {tuple(client.inputs.shape[1:])}, but client "
+                f"'{clients[0].name}' has {shape}; all clients need the same columns or image size."
+            )
+    return ClientList(clients)
 
 
 def check_identifiability(federation: Federation, *, pooled: bool = False) -> list[str]:
@@ -158,9 +202,7 @@ def check_identifiability(federation: Federation, *, pooled: bool = False) -> li
         Whether the method compares the sets of all clients under one class mix, as if they were those of one client.
     """
     classes = len(federation.classes)
-    matrices = [client.priors for client in federation.clients]
-    if pooled:
-        matrices = [np.concatenate(matrices)]
+    matrices = [federation.columns.stacked_priors] if pooled else federation.columns.priors
     rank = prior_tools.joint_rank(matrices)
     if rank < classes - 1:
         raise InputError(
@@ -170,8 +212,10 @@ def check_identifiability(federation: Federation, *, pooled: bool = False) -> li
     if pooled:
         return []
     alone = prior_tools.prior_ranks(matrices)
-    weak = [client.name for client, own in zip(federation.clients, alone, strict=True) if own < classes]
-    if not weak:
+    weak = np.flatnonzero(alone < classes)
+    if not len(weak):
         return []
-    names = ", ".join(weak[:3]) + (f" and {len(weak) - 3} more" if len(weak) > 3 else "")
+    names = ", ".join(federation.columns.names[c] for c in weak[:3]) + (
+        f" and {len(weak) - 3} more" if len(weak) > 3 else ""
+    )
     return [f"alone, {names} could not determine the classifier (rank below {classes}); all clients together can."]

@@ -246,8 +246,13 @@ class UnlabeledSets:
 
 def pooled_class_mix(clients: Sequence[UnlabeledSets]) -> Matrix:
     """Return the class mix (K,) of the training rows of all clients."""
-    rows = np.array([len(client.train) for client in clients])
-    mix: Matrix = rows @ np.stack([client.class_mix for client in clients]) / rows.sum()
+    rows = [np.bincount(client.train.sets.numpy(), minlength=len(client.priors)) for client in clients]
+    return mix_of_sets(np.concatenate(rows), np.concatenate([client.priors for client in clients]))
+
+
+def mix_of_sets(rows: Index, priors: Matrix) -> Matrix:
+    """Return the class mix (K,) of sets with these numbers of rows (S,) and these class priors (S, K)."""
+    mix: Matrix = rows @ priors / rows.sum()
     return mix
 
 
@@ -277,7 +282,13 @@ def split_held_out(sets: Index, share: float, generator: np.random.Generator) ->
     train, held_out = [], []
     for first, last in pairwise([0, *changes.tolist(), len(sets)]):
         order = generator.permutation(by_set[first:last])
-        count = min(round(share * len(order)), len(order) - 1)
+        count = int(held_out_count(np.array(len(order)), share))
         held_out.append(order[:count])
         train.append(order[count:])
     return np.sort(np.concatenate(train)), np.sort(np.concatenate(held_out))
+
+
+def held_out_count(sizes: Index, share: float) -> Index:
+    """Return how many rows of sets of these sizes are held out: a share of every set, but never its only row."""
+    counts: Index = np.minimum(np.rint(share * sizes).astype(np.int64), sizes - 1)
+    return counts

@@ -14,13 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 
-import torch
 from torch import Tensor
-
-from fedul.core import PREDICT_BATCH, Scaling, gather_rows, set_loss
-from fedul.methods.task import Predict, Task
 
 TEMPERATURES = tuple(2 ** (j / 4) for j in range(-8, 17))
 """The grid, 0.25 to 16. It is the same for all clients, so that their sums can be added."""
@@ -133,76 +128,3 @@ class HeldOutSums:
 def sum_held_out(parts: Iterable[HeldOutSums]) -> HeldOutSums:
     """Return the sums over the rows of several evaluators."""
     return sum(parts, HeldOutSums())
-
-
-class HeldOutEvaluator:
-    """Evaluates the held-out rows of all clients as one table, which is faster than client by client.
-
-    Parameters
-    ----------
-    tasks : iterable of Task
-        What `fedul.methods.fedul.set_task` returns for the held-out rows of each client.
-    """
-
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        clients = list(tasks)
-        targets = [task.targets for task in clients]
-        joints = [each.sets["joint"] for each in targets]  # (M, K) each
-        first_sets = accumulate(map(len, joints), initial=0)
-        self._rows = [(task.inputs, task.index) for task in clients]
-        self._scaling = clients[0].scaling if clients else Scaling()
-        self._set = _concatenate([each.rows["set"] + first for each, first in zip(targets, first_sets, strict=False)])
-        self._joint = _concatenate(joints)
-        self._marginal = _concatenate([each.client["marginal"].expand_as(each.sets["joint"]) for each in targets])
-
-    def logits(self, predict: Predict, batch_size: int = PREDICT_BATCH) -> Tensor:
-        """Return the logits (n, K) of all rows.
-
-        Parameters
-        ----------
-        predict : callable
-            The network, in evaluation mode.
-        batch_size : int
-            Rows that are predicted at a time.
-        """
-        return _concatenate([predict(self._scaling(rows)) for rows in gather_rows(self._rows, batch_size)])
-
-    def sums(
-        self, logits: Tensor, reference: Tensor | None = None, temperature: float = 1.0, batch_size: int = PREDICT_BATCH
-    ) -> HeldOutSums:
-        """Return the sums over all rows.
-
-        Parameters
-        ----------
-        logits : Tensor
-            (n, K) logits of all rows.
-        reference : Tensor, optional
-            (n, K) logits of the round to compare with.
-        temperature : float
-            Temperature of the reference.
-        batch_size : int
-            Rows that are computed at a time.
-        """
-        totals = torch.zeros(2, len(TEMPERATURES), dtype=torch.float64)
-        reference_loss = 0.0
-        for first in range(0, len(logits), batch_size):
-            part = slice(first, first + batch_size)
-            losses = self._losses(logits, part, TEMPERATURES)  # (T, n)
-            if reference is None:
-                totals[0] += losses.sum(-1).cpu()
-                continue
-            others = self._losses(reference, part, (temperature,))  # (1, n)
-            totals += torch.stack([losses.sum(-1), (losses - others).square().sum(-1)]).cpu()
-            reference_loss += float(others.sum())
-        return HeldOutSums(tuple(totals[0].tolist()), tuple(totals[1].tolist()), reference_loss, len(logits))
-
-    def _losses(self, logits: Tensor, part: slice, temperatures: tuple[float, ...]) -> Tensor:
-        """Return the losses (T, n) of a part of the rows."""
-        # Of huge logits, the difference to the largest must not be lost to rounding: the loss would be 0.
-        shifted = logits[part] - logits[part].amax(-1, keepdim=True)
-        sets, scaled = self._set[part], shifted / logits.new_tensor(temperatures)[:, None, None]
-        return set_loss(scaled, self._joint[sets], self._marginal[sets]).double()
-
-
-def _concatenate(parts: list[Tensor]) -> Tensor:
-    return torch.cat(parts) if parts else torch.empty(0)

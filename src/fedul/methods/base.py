@@ -138,7 +138,7 @@ class Method(ABC):
         """
         if self.needs_truth:
             raise NotImplementedError(f"{type(self).__name__} needs the truth and does not define labels_used.")
-        return sum(client.labelled_rows for client in federation.clients)
+        return federation.columns.labelled_rows
 
     def startup_warnings(self, rounds: int) -> list[str]:
         """Return warnings about this method in a run of this many rounds."""

@@ -36,7 +36,7 @@ class RunInfo:
         Rounds that were done before, where the run is resumed; `on_round_end` is not called for these.
     patience : int
         Rounds without a selected one after which the run ends; 0 if it does not end early.
-    together : int
+    joint_runs : int
         Runs that this process trains at the same time, round by round, as one computation.
     """
 
@@ -48,7 +48,7 @@ class RunInfo:
     folder: Path | None = None
     history: Sequence[RoundMetrics] = ()
     patience: int = 0
-    together: int = 1
+    joint_runs: int = 1
 
 
 class Callback:

@@ -170,7 +170,7 @@ def _complete(recipe: Recipe) -> Recipe:
 
 def count_sets(federation: Federation) -> int:
     """Return the number of sets of all clients."""
-    return sum(len(client.priors) for client in federation.clients)
+    return len(federation.columns.stacked_priors)
 
 
 def apply_alternative(recipe: Recipe, alternative: Alternative) -> Recipe:

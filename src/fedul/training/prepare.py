@@ -130,8 +130,8 @@ def _build_context(
     federation, truth, config = study.federation, study.truth, recipe.config
     if config.selection == "held-out-error" and truth is None:
         raise InputError("select held-out-error: needs labels, and this federation has none; use held-out-loss.")
-    if config.selection != "last" and not any(len(c.held_out) for c in federation.clients):
-        largest = max(int(client.train.sets.bincount().max()) for client in federation.clients)
+    if config.selection != "last" and not federation.columns.held_out_rows.any():
+        largest = int(federation.columns.set_rows.max())
         raise InputError(
             f"no rows are held out to select the round by (the largest set has {counted(largest, 'row')}); merge small "
             "sets, hold out a larger share (--held-out), or use --select last (select='last')."

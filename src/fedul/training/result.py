@@ -30,12 +30,12 @@ class DataCounts:
     @classmethod
     def of(cls, federation: Federation) -> DataCounts:
         """Count the clients, sets and rows of a federation."""
-        clients = federation.clients
+        clients = federation.columns
         return cls(
-            clients=len(clients),
-            sets=sum(len(client.priors) for client in clients),
-            rows=sum(len(client.train) for client in clients),
-            held_out_rows=sum(len(client.held_out) for client in clients),
+            clients=len(federation.clients),
+            sets=len(clients.stacked_priors),
+            rows=int(clients.train_rows.sum()),
+            held_out_rows=int(clients.held_out_rows.sum()),
         )
 
 

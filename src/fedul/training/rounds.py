@@ -21,7 +21,7 @@ from fedul.core import RoundMetrics, Study, TaskSpec, Update, Weights
 from fedul.engines.base import Broadcast, Engine, EngineMetrics
 from fedul.engines.client_store import ClientStore
 from fedul.engines.held_out import Reference, sum_held_out
-from fedul.engines.simulation.local_steps import split_client_state
+from fedul.engines.simulation.client_state import split_client_state
 from fedul.methods.base import Method
 from fedul.models.weights import load_weights, weights_of
 from fedul.training.callbacks import Callback, RunInfo

@@ -17,11 +17,17 @@ def held_out_levels(federation: Federation, classifier: Classifier) -> tuple[flo
 
     Held-out rows have the class mix of the federation; they are weighted to represent the test prior.
     """
-    total = sum(len(client.held_out) for client in federation.clients)
+    clients = federation.clients
+    ends = federation.columns.held_out_rows.cumsum()
+    total = int(ends[-1])
     if total < FEWEST_ROWS:
         return ()
-    step = -(-total // MOST_ROWS)
-    rows = [(client.inputs, client.held_out.index[::step]) for client in federation.clients if len(client.held_out)]
+    places = np.arange(0, total, -(-total // MOST_ROWS))  # in the held-out rows of all clients, one after another
+    owners, first = np.unique(np.searchsorted(ends, places, side="right"), return_index=True)
+    rows = []
+    for c, own in zip(owners.tolist(), np.split(places, first[1:]), strict=True):
+        client = clients[c]
+        rows.append((client.inputs, client.held_out.index[own - (ends[c] - len(client.held_out))]))
     classifier = classifier.without_adjustments()
     probabilities = np.concatenate([classifier.predict_proba(batch) for batch in gather_rows(rows, MOST_ROWS)])
     mix = federation.spec.class_mix

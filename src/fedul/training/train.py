@@ -24,6 +24,7 @@ from fedul.training.callbacks import Callback, CallbackList, RunInfo
 from fedul.training.choice import Choice
 from fedul.training.deliver import deliver
 from fedul.training.divergence import check_diverged, first_weights
+from fedul.training.lockstep import complete_runs, join_engines
 from fedul.training.prepare import PreparedRun, prepare_run
 from fedul.training.recipe import Recipe
 from fedul.training.result import DataCounts, Run, RunResult
@@ -31,7 +32,6 @@ from fedul.training.rounds import RunContext, iterate_rounds
 from fedul.training.run_folder import RunFolder
 from fedul.training.state import TrainingState
 from fedul.training.steps import RunSteps, complete
-from fedul.training.together import complete_together
 
 
 def train(
@@ -164,9 +164,11 @@ def train_parts(
         engine = group[0][0].context.engine
         count = joint_runs(engine) if isinstance(engine, SimulationEngine) else 1
         group += [prepare(other, its_info, shared) for other, its_info in islice(left, count - 1)]
-        steps = [_train_steps(run, callback, replace(info, together=len(group))) for run, info in group]
+        joint = join_engines([run.context.engine for run, _ in group])
+        same = 1 if joint is None else len(group)
+        steps = [_train_steps(run, callback, replace(info, joint_runs=same)) for run, info in group]
         with torch_threads(group[0][0].threads):
-            runs = complete_together(steps, [run.context.engine for run, _ in group])
+            runs = complete_runs(steps, joint)
         yield from runs
 
 

@@ -19,7 +19,8 @@ from fedul.algorithms.fedavg import FedAvg
 from fedul.config import TrainConfig
 from fedul.core import Federation, Matrix, UnlabeledSets, Update
 from fedul.engines.base import Broadcast
-from fedul.engines.held_out import TEMPERATURES, HeldOutEvaluator, Reference, sum_held_out
+from fedul.engines.held_out import TEMPERATURES, Reference, sum_held_out
+from fedul.engines.held_out_evaluator import HeldOutEvaluator
 from fedul.engines.simulation.engine import SimulationEngine
 from fedul.methods.fedul import FedUL, set_task
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedul.engines.base import Broadcast
 from fedul.engines.client_store import DiskStore
-from fedul.engines.simulation import engine as simulation_engine
+from fedul.engines.simulation import shared_inputs
 
 from ...factories import IMAGE, random_study, seeded_network
 from ...runs import copy_update, copy_weights
@@ -60,6 +60,7 @@ ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
 OPTIMISERS: list[dict[str, Any]] = [
     {"optimizer": "sgd", "learning_rate": 0.03},
     {"optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.8},
+    {"optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.8, "nesterov": True, "schedule": "cosine", "rounds": 3},
     {"optimizer": "adam", "learning_rate": 0.01},
 ]
 """With steps that are small: under large ones a difference of 1e-15 at the start of a loop is one of 1 at its end."""
@@ -71,7 +72,7 @@ def test_every_pair_of_method_and_algorithm_gives_the_same_result_vectorized_as_
     method: str, algorithm: str
 ) -> None:
     study = random_study(7, clients=4, rows=(3, 20))
-    chosen = {"batch_size": 7, "epochs": 2, **OPTIMISERS[len(method + algorithm) % 3]}
+    chosen = {"batch_size": 7, "epochs": 2, **OPTIMISERS[len(method + algorithm) % len(OPTIMISERS)]}
     case = Case(study, METHODS[method], ALGORITHMS[algorithm], settings=chosen)
     assert_same_result(case.vectorized(), case.loop())
 
@@ -134,7 +135,7 @@ STATEFUL = Case(RAGGED, METHODS["fedul-refined"], ALGORITHMS["scaffold"], settin
 """The algorithm keeps something at every client."""
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS, ids=["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("optimiser", OPTIMISERS, ids=["sgd", "momentum", "nesterov", "adam"])
 def test_a_client_that_has_finished_does_not_change_while_others_train(optimiser: dict[str, Any]) -> None:
     case = replace(STATEFUL, settings={"batch_size": 4, **optimiser})
     broadcast = Broadcast(1, copy_weights(case.model()))
@@ -189,7 +190,7 @@ def test_the_state_of_a_client_does_not_keep_the_memory_of_others() -> None:
 
 def test_inputs_that_are_too_large_to_be_pooled_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = STATEFUL.loop()
-    monkeypatch.setattr(simulation_engine, "POOL_BYTES", 0)
+    monkeypatch.setattr(shared_inputs, "POOL_BYTES", 0)
     assert_same_result(STATEFUL.vectorized(), expected)
 
 

@@ -170,11 +170,13 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return the outputs (C, n, out)."""
         context.save_for_backward(inputs, weight)
         return _product(inputs, weight, bias)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return the gradients of inputs, weight and bias."""
         inputs, weight = context.saved_tensors
         needs_inputs, needs_weight, needs_bias = context.needs_input_grad
         return (

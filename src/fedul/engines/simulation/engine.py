@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
+from fedul._utils.allocator import keep_freed_memory
+from fedul._utils.hardware import available_cores, torch_threads
 from fedul._utils.randomness import keep_layer_random_states
 from fedul.algorithms.base import Algorithm, declared_update
 from fedul.config import TrainConfig
 from fedul.core import Federation, Update, Weights
 from fedul.engines.base import Broadcast, EngineMetrics
 from fedul.engines.client_store import ClientStore, MemoryStore
-from fedul.engines.held_out import HeldOutEvaluator, HeldOutSums, Reference
+from fedul.engines.held_out import HeldOutSums, Reference
+from fedul.engines.held_out_evaluator import HeldOutEvaluator, Predictions
 from fedul.engines.simulation.client_batch import ClientBatch
-from fedul.engines.simulation.layout import choose_layout, use_channels_last
+from fedul.engines.simulation.evaluated_rows import held_out_rows
+from fedul.engines.simulation.layout import choose_layout, keeps_freed_memory, use_channels_last
 from fedul.engines.simulation.local_steps import ClientJob, ClientOutcome, LoopWorker
 from fedul.engines.simulation.precision import choose_precision
 from fedul.engines.simulation.shared_inputs import SharedInputs
@@ -31,7 +35,6 @@ from fedul.engines.simulation.vectorized_forward import vectorized_forward
 from fedul.engines.simulation.worker_threads import train_groups
 from fedul.errors import FedulError
 from fedul.methods.base import Method
-from fedul.methods.fedul import set_task
 from fedul.methods.task import Task
 from fedul.models.mixed_precision import in_precision
 from fedul.models.weights import load_weights
@@ -76,12 +79,13 @@ class SimulationEngine:
         self.layout = choose_layout(federation, method, module, config, self.precision)
         shared = SharedInputs() if shared_inputs is None else shared_inputs
         self.federation = federation = shared.pool(federation) if self.layout.vectorized else federation
-        self._clients = {client.name: client for client in federation.clients}
-        self.names: Sequence[str] = sorted(self._clients)
+        self.names: Sequence[str] = sorted(federation.columns.names)
         self.warnings = self.layout.warnings
         self._tasks: dict[str, Task] = {}
-        self._task(federation.clients[0].name)  # a method refuses unsuitable data before the first round
+        self._task(federation.columns.names[0])  # a method refuses unsuitable data before the first round
         use_channels_last(module, federation.input_shape)
+        if keeps_freed_memory(module):
+            keep_freed_memory()
         batches: dict[tuple[int, ...], ClientBatch] = {}
         self._workers: list[LoopWorker | VectorizedWorker] = []
         for one in [module, *(copy.deepcopy(module) for _ in range(self.layout.workers - 1))]:
@@ -90,9 +94,8 @@ class SimulationEngine:
                 self._workers.append(LoopWorker(one, method, algorithm, config, self.precision))
             else:
                 self._workers.append(VectorizedWorker(one, forward, method, algorithm, config, batches))
-        evaluators = sorted((c for c in federation.clients if len(c.held_out)), key=lambda c: c.name)
-        self._held_out = HeldOutEvaluator(set_task(client, client.held_out, federation.spec) for client in evaluators)
-        self._known_logits: list[tuple[Mapping[str, Tensor], Tensor]] = []
+        self._held_out = HeldOutEvaluator(held_out_rows(federation, config), config.seed)
+        self._known: list[tuple[Mapping[str, Tensor], Predictions]] = []
 
     def collect_metrics(self) -> EngineMetrics:
         return EngineMetrics()
@@ -134,26 +137,33 @@ class SimulationEngine:
         """Return the task of a client; it is kept if all clients take part in every round."""
         task = self._tasks.get(name)
         if task is None:
-            task = self.method.task(self._clients[name], self.federation.spec)
+            task = self.method.task(self.federation.columns.named(name), self.federation.spec)
             if self.config.participation == 1:
                 self._tasks[name] = task
         return task
 
     @torch.no_grad()
     def evaluate_held_out(self, weights: Weights, reference: Reference | None = None) -> Mapping[str, HeldOutSums]:
-        if reference is None:
-            sums = self._held_out.sums(self._held_out_logits(weights))
-        else:
-            other = self._held_out_logits(reference.weights)
-            sums = self._held_out.sums(self._held_out_logits(weights), other, reference.temperature)
+        threads = torch_threads(self.config.threads or available_cores())
+        with threads if self._held_out.gains_from_threads else nullcontext():
+            if reference is None:
+                sums = self._held_out.compare(self._predictions(weights))
+            else:
+                other = self._predictions(reference.weights, reference.temperature)
+                sums = self._held_out.compare(self._predictions(weights), other, reference.temperature)
         return {"all clients": sums}
 
-    def _held_out_logits(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """Return the logits of all held-out rows. Those of the last two models are kept: one is often the reference."""
-        same = [each for each in self._known_logits if all(each[0][name] is t for name, t in weights.items())]
+    def _predictions(self, weights: Mapping[str, Tensor], temperature: float | None = None) -> Predictions:
+        """Return predictions for held-out rows. Those of the last two models are kept: one is often the reference."""
+        same = [
+            (known, found)
+            for known, found in self._known
+            if all(known[name] is t for name, t in weights.items()) and found.fits(temperature)
+        ]
         if not same:
             load_weights(self.module, dict(weights))
             self.module.eval()
-            same = [(weights, self._held_out.logits(in_precision(self.module, self.precision)))]
-        self._known_logits = [*(each for each in self._known_logits if each is not same[0]), same[0]][-2:]
+            predict = in_precision(self.module, self.precision)
+            same = [(weights, self._held_out.predictions(predict, temperature))]
+        self._known = [*(each for each in self._known if each is not same[0]), same[0]][-2:]
         return same[0][1]

@@ -34,7 +34,8 @@ MAX_ROWS = 5_000_000
 
 def joint_runs(engine: SimulationEngine) -> int:
     """Return the number of runs like that of this engine that train together; 1 if they train one by one."""
-    rows = sum(len(client.train) + len(client.held_out) for client in engine.federation.clients)
+    columns = engine.federation.columns
+    rows = int(columns.train_rows.sum() + columns.held_out_rows.sum())
     if next(engine.module.parameters()).device.type != "cpu" or not _same_in_evaluation(engine):
         return 1
     layout = _layout(engine, 2)

@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from fedul._utils.allocator import LARGE_BLOCK
 from fedul._utils.hardware import available_cores
 from fedul._utils.randomness import keep_layer_random_states, layer_random_states
 from fedul.config import TrainConfig
@@ -135,6 +136,11 @@ def can_be_copied(module: nn.Module, shape: tuple[int, ...]) -> bool:
     with keep_layer_random_states(first.device), torch.no_grad():
         trial(torch.zeros(2, *shape, dtype=first.dtype, device=first.device))
         return all(map(torch.equal, layer_random_states(first.device), before))
+
+
+def keeps_freed_memory(module: nn.Module) -> bool:
+    """Return whether training is faster if freed memory is kept: on a CPU, with a layer above `LARGE_BLOCK` bytes."""
+    return any(p.device.type == "cpu" and p.nbytes > LARGE_BLOCK for p in module.parameters())
 
 
 def use_channels_last(module: nn.Module, shape: tuple[int, ...]) -> None:

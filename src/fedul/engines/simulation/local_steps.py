@@ -17,6 +17,7 @@ from fedul.algorithms.base import Algorithm, Correction, TrainedClient, effectiv
 from fedul.config import TrainConfig
 from fedul.core import Update, Weights
 from fedul.engines.base import Broadcast
+from fedul.engines.simulation.client_state import join_client_state, split_client_state
 from fedul.engines.simulation.optimizers import active_part, add_l1, add_l2, make_optimizer, match_layout
 from fedul.methods.base import Method
 from fedul.methods.task import Predict, Step, Task, predict_task, step_sizes
@@ -286,18 +287,3 @@ class LoopWorker:
                 exact = buffer.dtype if buffer.is_floating_point() else torch.float64
                 buffers[name] = buffer.to(exact) - weights[name].to(exact)
         return delta, buffers
-
-
-def join_client_state(method_state: Weights, algorithm_state: Weights) -> Weights:
-    """Return the states of the method and of the algorithm as one, with prefixed names."""
-    groups = {"method": method_state, "algorithm": algorithm_state}
-    return {f"{owner}/{name}": tensor for owner, group in groups.items() for name, tensor in group.items()}
-
-
-def split_client_state(client_state: Weights) -> tuple[Weights, Weights]:
-    """Return the state of the method and the state of the algorithm."""
-    method, algorithm = (
-        {name.removeprefix(owner): tensor for name, tensor in client_state.items() if name.startswith(owner)}
-        for owner in ("method/", "algorithm/")
-    )
-    return method, algorithm

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,11 +24,11 @@ class SharedInputs:
 
     def pool(self, federation: Federation) -> Federation:
         """Return the federation with the inputs of all clients in one tensor, if they are small."""
-        sources = {id(client.inputs): client.inputs for client in federation.clients}
-        tensors = list(sources.values())
+        tensors = list(federation.columns.sources)
         if len(tensors) == 1 or sum(t.nbytes for t in tensors) > POOL_BYTES or len({t.dtype for t in tensors}) > 1:
             return federation
-        pooled = self._make(tuple(sources), tensors, lambda: torch.cat(tensors))
+        sources = tuple(map(id, tensors))
+        pooled = self._make(sources, tensors, lambda: torch.cat(tensors))
         starts = dict(zip(sources, accumulate((len(t) for t in tensors), initial=0), strict=False))
         clients = []
         for client in federation.clients:
@@ -49,10 +50,8 @@ class SharedInputs:
                 return inputs
             return self._make((id(inputs), device, dtype), [inputs], lambda: inputs.to(device, dtype))
 
-        clients = [(client, moved(client.inputs)) for client in federation.clients]
-        if all(inputs is client.inputs for client, inputs in clients):
-            return federation
-        return replace(federation, clients=[replace(client, inputs=inputs) for client, inputs in clients])
+        clients: Any = federation.columns.moved(moved)
+        return federation if clients is federation.clients else replace(federation, clients=clients)
 
     def _make(self, key: Hashable, sources: Sequence[Tensor], make: Callable[[], Tensor]) -> Tensor:
         if key not in self._made:

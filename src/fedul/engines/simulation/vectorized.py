@@ -19,14 +19,13 @@ from fedul.config import TrainConfig
 from fedul.core import Update, Weights
 from fedul.engines.base import Broadcast
 from fedul.engines.simulation.client_batch import ClientBatch
+from fedul.engines.simulation.client_state import join_client_state, split_client_state
 from fedul.engines.simulation.dense_chain import DenseChain, DensePass
 from fedul.engines.simulation.local_steps import (
     ClientJob,
     ClientOutcome,
     GradientCorrection,
-    join_client_state,
     run_local_steps,
-    split_client_state,
 )
 from fedul.engines.simulation.vectorized_forward import Forward
 from fedul.methods.base import Method

@@ -37,7 +37,8 @@ from fedul.engines.flower.protocol.message import ErrorReply, Message, Unreadabl
 from fedul.engines.flower.site.local_evaluation import evaluate_locally
 from fedul.engines.flower.site.site_data import SiteData, log_warning
 from fedul.engines.flower.site.site_file import site_name_in
-from fedul.engines.held_out import HeldOutEvaluator, HeldOutSums
+from fedul.engines.held_out import HeldOutSums
+from fedul.engines.held_out_evaluator import HeldOutEvaluator
 from fedul.engines.simulation.layout import use_channels_last
 from fedul.engines.simulation.local_steps import ClientJob, LoopWorker
 from fedul.engines.simulation.precision import choose_precision
@@ -150,9 +151,9 @@ class _SiteRun:
         compared = None
         if temperature is not None:
             load_weights(module, reference)
-            compared = evaluator.logits(predict)
+            compared = evaluator.predictions(predict, temperature)
         load_weights(module, weights)
-        sums = evaluator.sums(evaluator.logits(predict), compared, temperature or 1.0)
+        sums = evaluator.compare(evaluator.predictions(predict), compared, temperature or 1.0)
         if not np.isfinite(sums.numbers).all():
             raise PublicError("the loss of its held-out rows is not finite")
         return sums

@@ -14,8 +14,14 @@ from fedul.training.steps import RunSteps, TrainRequest, complete
 T = TypeVar("T")
 
 
-def complete_together(runs: Sequence[RunSteps[T]], engines: Sequence[Engine]) -> list[T]:
-    """Run to the end and return the results, together where the clients can be vectorized, else one after another.
+def join_engines(engines: Sequence[Engine]) -> JointEngine | None:
+    """Return the engines of several runs as one; None if their clients cannot train together."""
+    simulated = [engine for engine in engines if isinstance(engine, SimulationEngine)]
+    return JointEngine.of(simulated) if len(simulated) == len(engines) else None
+
+
+def complete_runs(runs: Sequence[RunSteps[T]], joint: JointEngine | None) -> list[T]:
+    """Run to the end and return the results, with a joint engine together, else one after another.
 
     Every run stops when it has had its last round. If one fails or the user interrupts, all are closed.
 
@@ -23,11 +29,9 @@ def complete_together(runs: Sequence[RunSteps[T]], engines: Sequence[Engine]) ->
     ----------
     runs : sequence of generator
         The runs, which have the same settings.
-    engines : sequence of Engine
-        Their engines.
+    joint : JointEngine or None
+        Their engines as one.
     """
-    simulated = [engine for engine in engines if isinstance(engine, SimulationEngine)]
-    joint = JointEngine.of(simulated) if len(simulated) == len(engines) else None
     if joint is None:
         return [complete(steps) for steps in runs]
     results: dict[int, T] = {}
