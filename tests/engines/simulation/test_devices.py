@@ -16,6 +16,7 @@ from fedul._utils.hardware import resolve_device
 from fedul._utils.randomness import layer_random_states
 from fedul.algorithms import ALGORITHMS
 from fedul.core import Federation, Study, UnlabeledSets
+from fedul.engines.simulation import evaluated_rows
 from fedul.engines.simulation.layout import can_be_copied
 from fedul.methods import METHODS
 from fedul.models.weights import weights_of
@@ -100,6 +101,23 @@ def test_images_give_the_same_weights_on_a_gpu(mode: str, augment: str, gpu: tor
     settings = {"model": ResidualNetwork, "method": "fedul", "augment": augment, "engine_mode": mode}
     ours, expected = (weights_of(train(images, device, **settings).classifier.module) for device in (GPU.type, "cpu"))
     assert largest_difference(ours, expected) < 1e-9  # convolutions have another order of channels on a CPU
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.25])
+def test_a_table_of_clients_gives_the_same_weights_on_a_gpu(
+    participation: float, gpu: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluated_rows, "FEWEST_EVALUATED", 20)  # with few clients a round, a sample is evaluated
+    generator = np.random.default_rng(0)
+    clients = Federation.from_arrays(
+        inputs=generator.normal(size=(400, 2)),
+        sets=np.arange(400) % 40,
+        priors=generator.dirichlet(np.ones(3), 40),
+        clients=[f"client-{c % 8}" for c in range(40)],
+        classes="abc",
+    )
+    settings = {"method": "fedul", "participation": participation}
+    assert_same_run(train(clients, GPU.type, **settings), train(clients, **settings))
 
 
 def test_the_network_computes_on_the_gpu(gpu: torch.device) -> None:
