@@ -118,7 +118,7 @@ def test_a_failing_run_gives_the_message_that_processes_give(tmp_path: Path, on_
     with pytest.raises(FedulError, match="the loss is no longer finite") as caught:
         list(run_jobs(jobs, calls, executor=on_cluster))
     assert "run_rounds" in "".join(caught.value.__notes__)  # where on the node it was
-    assert sorted(calls.ended) == ["seed 0", "seed 1"]
+    assert {"failed seed 0", "failed seed 1"} <= set(calls.calls)
     with FolderLock(jobs[1].folder.path) as is_free:  # its task was canceled
         assert is_free
 
@@ -159,7 +159,7 @@ def test_a_lost_worker_is_replaced_and_reported_when_it_is_lost_again_and_again(
     other.start()
     if kills == 1:
         assert list(run_jobs([job], calls, executor=on_cluster)) == [0]
-        assert any("was lost, and it was started again" in message for message in calls.warnings)
+        assert any("was lost, and it was started again" in message for message in calls.messages)
     else:
         with pytest.raises(EnvironmentFailure, match=rf"seed 0: its Ray worker or node was lost {ATTEMPTS} times"):
             list(run_jobs([job], calls, executor=on_cluster))
