@@ -106,8 +106,8 @@ class RayPool:
     def __exit__(self, *_: object) -> None:
         running = [task.reference for task in self._tasks.values()]
         with suppress(self.ray.exceptions.RayError):
-            for reference in running:
-                self.ray.cancel(reference, force=True)
+            for reference in running:  # not by force, by which Ray may end this process too ("not pending")
+                self.ray.cancel(reference)
             if running:
                 self.ray.wait(running, num_returns=len(running), timeout=CANCEL_SECONDS, fetch_local=False)
         for task in self._tasks.values():
