@@ -1,13 +1,14 @@
 """Tasks of Ray: on the nodes of a cluster, or on a local Ray.
 
 A run is one task. It reserves the cores of `--threads` (one where they are not given) and one GPU if it trains on GPUs.
+Ray starts a task again whose worker or node is lost. Tasks that still run at the end are ended by disconnecting: to
+cancel them one by one can abort this process (a race in Ray between the end of a task and its cancellation).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -15,15 +16,8 @@ from typing import Any, Self
 from fedul.config import TrainConfig
 from fedul.errors import EnvironmentFailure, InputError, first_line
 from fedul.experiments.executors.base import run_pool, with_cores
-from fedul.experiments.executors.ray_session import connected, require_ray
-from fedul.experiments.executors.ray_task import (
-    Answer,
-    Documents,
-    read_documents,
-    store_documents,
-    train_on_node,
-    write_marker,
-)
+from fedul.experiments.executors.ray_session import check_address, connected, require_ray
+from fedul.experiments.executors.ray_task import read_documents, store_documents, train_on_node, write_marker
 from fedul.experiments.run_job import RunJob, StudyCache
 from fedul.training import Callback, RunFolder
 
@@ -31,8 +25,6 @@ ATTEMPTS = 3
 """Times that a run is started whose worker or node is lost."""
 WAIT_SECONDS = 1.0
 """Time after which the number of nodes is looked up again."""
-CANCEL_SECONDS = 10.0
-"""Time that canceled tasks have to end."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +44,7 @@ class RayExecutor:
 
     def __post_init__(self) -> None:
         require_ray()
+        check_address(self.address)
 
     def checkable(self, training: TrainConfig) -> TrainConfig:
         """Return the settings with what only a node may have, a GPU, replaced."""
@@ -70,7 +63,7 @@ class RayExecutor:
             yield from run_pool(pool, jobs, left, callback)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Task:
     """A started task."""
 
@@ -78,13 +71,11 @@ class _Task:
     needs: Mapping[str, int]
     reference: Any
     marker: Path
-    attempts: int = 1
-    answer: Answer = None
 
 
 @dataclass
 class RayPool:
-    """Tasks that run at the same time; those that still run at the end of the block are canceled.
+    """Tasks that run at the same time; those that still run at the end of the block end with the connection.
 
     Parameters
     ----------
@@ -104,12 +95,6 @@ class RayPool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        running = [task.reference for task in self._tasks.values()]
-        with suppress(self.ray.exceptions.RayError):
-            for reference in running:  # not by force, by which Ray may end this process too ("not pending")
-                self.ray.cancel(reference)
-            if running:
-                self.ray.wait(running, num_returns=len(running), timeout=CANCEL_SECONDS, fetch_local=False)
         for task in self._tasks.values():
             task.marker.unlink(missing_ok=True)
 
@@ -138,33 +123,26 @@ class RayPool:
         needs = self._needs(job)
         device = "cuda" if "GPU" in needs and job.training.device == "auto" else job.training.device.partition(":")[0]
         training = replace(job.training, device="cpu" if device == "auto" else device)
-        self._tasks[place] = self._started(with_cores(replace(job, training=training), needs["CPU"]), needs)
+        job = with_cores(replace(job, training=training), needs["CPU"])
+        marker = write_marker(job.folder.path)
+        remote = self.ray.remote(train_on_node).options(
+            num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=ATTEMPTS - 1, name=job.title
+        )
+        reference = remote.remote(job, str(marker), read_documents(job.folder.path))
+        self._tasks[place] = _Task(job, needs, reference, marker)
 
     def wait(self) -> Sequence[int]:
-        """Return the numbers of jobs that have an answer; a job whose node is lost is started again."""
-        by_reference = {task.reference: place for place, task in self._tasks.items()}
-        ready, _ = self.ray.wait(list(by_reference), timeout=WAIT_SECONDS)
-        return [by_reference[reference] for reference in ready if self._collect(by_reference[reference])]
+        """Return the numbers of jobs that have an answer, as soon as there is one; maybe none, after a while."""
+        places = {task.reference: place for place, task in self._tasks.items()}
+        try:
+            ready, _ = self.ray.wait(list(places), timeout=WAIT_SECONDS)
+        except SystemError as problem:  # in which Ray wraps what the handler of a signal raises
+            raise problem.__cause__ or problem from None
+        return [places[reference] for reference in ready]
 
     def receive(self, place: int) -> list[str] | None:
         """Return the warnings of a job; None if another process is training it. Raises what the job raised."""
-        answer = self._tasks.pop(place).answer
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def _started(self, job: RunJob, needs: Mapping[str, int]) -> _Task:
-        marker = write_marker(job.folder.path)
-        remote = self.ray.remote(train_on_node).options(
-            num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=0, name=job.title
-        )
-        return _Task(job, needs, remote.remote(job, str(marker), read_documents(job.folder.path)), marker)
-
-    def _collect(self, place: int) -> bool:
-        """Note the answer of a finished task; False if it was lost and has been started again."""
-        task, exceptions = self._tasks[place], self.ray.exceptions
-        answer: Answer
-        documents: Documents
+        task, exceptions = self._tasks.pop(place), self.ray.exceptions
         try:
             answer, documents = self.ray.get(task.reference)
         except exceptions.RayTaskError as problem:  # `train_on_node` returns what a run raises
@@ -173,22 +151,16 @@ class RayPool:
                 "fedul on every node."
             ) from None
         except exceptions.RayError as problem:
-            if task.attempts == ATTEMPTS:
-                raise EnvironmentFailure(
-                    f"{task.job.title}: its Ray worker or node was lost {ATTEMPTS} times, maybe because memory ran out "
-                    f"({first_line(problem)}); use fewer --jobs. Finished runs are kept."
-                ) from None
+            raise EnvironmentFailure(
+                f"{task.job.title}: its Ray worker or node was lost {ATTEMPTS} times, maybe because memory ran out "
+                f"({first_line(problem)}); use fewer --jobs. Finished runs are kept."
+            ) from None
+        finally:
             task.marker.unlink(missing_ok=True)
-            self._tasks[place] = replace(self._started(task.job, task.needs), attempts=task.attempts + 1)
-            return False
-        task.marker.unlink(missing_ok=True)
-        task.answer = answer if store_documents(task.job.folder, documents) else None
-        if task.attempts > 1 and isinstance(task.answer, list):
-            task.answer = [
-                f"{task.job.title}: its Ray worker or node was lost, and it was started again.",
-                *task.answer,
-            ]
-        return True
+        is_stored = store_documents(task.job.folder, documents)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if is_stored else None
 
     def _needs(self, job: RunJob) -> dict[str, int]:
         """Return the cores and GPUs of a job."""
