@@ -1,6 +1,6 @@
 """A run as a Ray task: what happens on the node that trains it, and how its folder gets there and back.
 
-Nodes need not share a file system. The process that starts the task writes a marker into the run folder. A node that
+Nodes need not share a file system. The process that starts the task writes a marker beside the run folder. A node that
 sees the marker trains in that folder, so that its checkpoints are there at once. Any other node trains in a folder of
 its own, which starts with the documents of the run folder, and its documents are returned.
 """
@@ -27,8 +27,8 @@ Documents = Mapping[str, bytes]
 
 
 def write_marker(folder: Path) -> Path:
-    """Write a file into a run folder by which a node recognizes the folder; a leftover is deleted with the next run."""
-    marker = folder / f"{TEMPORARY}{uuid4().hex}"
+    """Write a file beside a run folder by which a node recognizes the folder; a run deletes such files inside it."""
+    marker = folder.parent / f"{TEMPORARY}{uuid4().hex}"
     write_bytes(marker, b"")
     return marker
 
@@ -41,7 +41,7 @@ def train_on_node(job: RunJob, marker: str, documents: Documents) -> tuple[Answe
     job : RunJob
         The job; its folder is absolute.
     marker : str
-        File in its folder, which exists where the file system is shared.
+        File beside its folder, which exists where the file system is shared.
     documents : mapping of str to bytes
         What the folder held when the task was started.
 
