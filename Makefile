@@ -9,7 +9,7 @@ INSTALL := -m pip install --quiet --no-compile
 # Installation does not compile byte code, to be quick. Python must be allowed to cache it, or every process compiles again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo federation test sites lint format bench constraints clean
+.PHONY: help demo federation test sites ray lint format bench constraints clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: $(VENV)/.dev ## Run all checks: style, types, import layers, tests (a few 
 
 sites: $(VENV)/.dev ## Run only the test of real sites: killed sites, invalid updates, a killed coordinator (three minutes)
 	$(BIN)/pytest -n 0 tests/end_to_end/test_federation.py
+
+ray: $(VENV)/.ray ## Run only the tests of grids on Ray: a cluster of two nodes, a killed worker, Ctrl-C (two minutes)
+	$(BIN)/pytest -n 0 tests/end_to_end/test_ray.py
 
 lint: $(VENV)/.dev ## Check style, types and import layers
 	$(BIN)/ruff check
@@ -46,7 +49,7 @@ bench: $(BENCH)/.ready ## Measure speed and memory, also of other simulators (ha
 constraints: | $(BIN)/python ## Update constraints.txt to the newest versions that pyproject.toml accepts (a few minutes)
 	@set -e; new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \
 	$(BIN)/python -m venv "$$new"; \
-	"$$new/bin/python" $(INSTALL) --editable '.[dev]'; \
+	"$$new/bin/python" $(INSTALL) --editable '.[dev,ray]'; \
 	{ grep '^#' constraints.txt; "$$new/bin/python" -m pip freeze --exclude-editable | sed 's/+.*//'; } > "$$new/new.txt"; \
 	cat "$$new/new.txt" > constraints.txt
 
@@ -69,6 +72,10 @@ $(VENV)/.flower: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python $(INSTALL) -c constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/.run $(VENV)/.flower
+
+$(VENV)/.ray: $(VENV)/.dev
+	$(BIN)/python $(INSTALL) -c constraints.txt --editable '.[dev,ray]'
+	@touch $@
 
 # Other simulators pin their dependencies, so they have a separate environment; pfl needs an older NumPy.
 $(BENCH)/.ready: pyproject.toml constraints.txt | $(BIN)/python

@@ -15,7 +15,9 @@ from fedul._utils.files import FolderLock
 from fedul.config import BenchmarkDataConfig, TrainConfig
 from fedul.core import RoundMetrics
 from fedul.errors import EnvironmentFailure, FedulError
-from fedul.experiments.job_pool import RunJob, StudyCache, run_jobs
+from fedul.experiments.executors.processes import ProcessExecutor
+from fedul.experiments.job_pool import run_jobs
+from fedul.experiments.run_job import RunJob, StudyCache
 from fedul.training import Callback, RunBusy, RunFolder, RunInfo
 from fedul.training.train import train
 
@@ -42,7 +44,7 @@ def test_parallel_runs_give_the_same_weights_as_serial_runs(tmp_path: Path) -> N
     serial_calls, parallel_calls = Recorder(), Recorder()
     assert list(run_jobs(serial, serial_calls)) == [0, 1, 2, 3]
     assert list(run_jobs(parallel[:1], Recorder())) == [0]
-    places = list(run_jobs(parallel, parallel_calls, parallel=2))
+    places = list(run_jobs(parallel, parallel_calls, executor=ProcessExecutor(2)))
     assert places[0] == 0
     assert sorted(places) == [0, 1, 2, 3]
     assert digests(serial) == digests(parallel)
@@ -96,7 +98,7 @@ def test_the_first_run_that_fails_ends_the_others(tmp_path: Path) -> None:
     jobs = jobs_in(tmp_path, 2, rounds=100_000)
     jobs[0] = replace(jobs[0], training=replace(jobs[0].training, learning_rate=1e38, rounds=3))
     with pytest.raises(FedulError, match="the loss is no longer finite") as caught:
-        list(run_jobs(jobs, Recorder(), parallel=2))
+        list(run_jobs(jobs, Recorder(), executor=ProcessExecutor(2)))
     assert "iterate_rounds" in "".join(caught.value.__notes__)  # where in the worker it was
     assert not any(job.is_done() for job in jobs)
 
@@ -122,7 +124,7 @@ def test_a_killed_worker_is_reported(tmp_path: Path, which: int, is_ready: Calla
     with pytest.raises(
         EnvironmentFailure, match="a worker process was killed, maybe because memory ran out; use fewer --jobs"
     ):
-        list(run_jobs(jobs, Recorder(), parallel=2))
+        list(run_jobs(jobs, Recorder(), executor=ProcessExecutor(2)))
     other.join()
     assert multiprocessing.active_children() == []
 
@@ -140,7 +142,7 @@ def test_ctrl_c_while_workers_start_ends_them(tmp_path: Path, monkeypatch: pytes
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore Ctrl-C
     try:
         with pytest.raises(KeyboardInterrupt):
-            list(run_jobs(jobs_in(tmp_path, 2), Recorder(), parallel=2))
+            list(run_jobs(jobs_in(tmp_path, 2), Recorder(), executor=ProcessExecutor(2)))
         assert [process.exitcode is None for process in started] == [False, False]
     finally:
         signal.signal(signal.SIGINT, before)

@@ -15,7 +15,9 @@ import fedul
 from fedul.config import BenchmarkDataConfig, TrainConfig
 from fedul.core import Study
 from fedul.errors import FedulError, InputError
-from fedul.experiments.job_pool import RunJob, run_jobs
+from fedul.experiments.executors.processes import ProcessExecutor
+from fedul.experiments.job_pool import run_jobs
+from fedul.experiments.run_job import RunJob
 from fedul.training import Callback, CallbackList, RunFolder, RunInfo, RunResult
 
 from ..callbacks import Recorder, StopAt
@@ -102,7 +104,7 @@ def test_jobs_one_after_another_report_every_run_with_its_rounds(tmp_path: Path)
 def test_parallel_jobs_report_every_run_without_its_rounds(tmp_path: Path, no_process_left: None) -> None:
     recorder, jobs = Recorder(), jobs_in(tmp_path, 3)
     list(run_jobs(jobs[:1], Recorder()))
-    list(run_jobs(jobs, recorder, parallel=2))
+    list(run_jobs(jobs, recorder, executor=ProcessExecutor(2)))
     assert Counter(recorder.calls) == Counter(f"{what} seed {i}" for what in ("start", "end") for i in (1, 2))
     infos = {info.title: (info.number, info.total, info.concurrent, info.folder) for info in recorder.infos}
     assert infos == {f"seed {i}": (i + 1, 3, 2, tmp_path / str(i)) for i in (1, 2)}
@@ -113,27 +115,27 @@ def test_if_a_parallel_job_fails_all_started_runs_end_without_a_result(tmp_path:
     jobs[0] = replace(jobs[0], training=replace(jobs[0].training, learning_rate=1e38))
     recorder = Recorder()
     with pytest.raises(FedulError, match="no longer finite"):
-        list(run_jobs(jobs, recorder, parallel=2))
+        list(run_jobs(jobs, recorder, executor=ProcessExecutor(2)))
     assert Counter(recorder.calls) == Counter(f"{what} seed {i}" for what in ("start", "failed") for i in (0, 1))
 
 
 def test_a_callback_that_interrupts_parallel_jobs_leaves_no_process(tmp_path: Path, no_process_left: None) -> None:
     recorder = Recorder(stop_at=2)
     with pytest.raises(KeyboardInterrupt):
-        list(run_jobs(jobs_in(tmp_path, 2), recorder, parallel=2))
+        list(run_jobs(jobs_in(tmp_path, 2), recorder, executor=ProcessExecutor(2)))
     assert recorder.calls == ["start seed 0", "start seed 1", "failed seed 0", "failed seed 1"]
 
 
 def test_a_callback_that_fails_at_the_end_of_a_run_leaves_no_process(tmp_path: Path, no_process_left: None) -> None:
     recorder = Recorder()
     with pytest.raises(ZeroDivisionError):
-        list(run_jobs(jobs_in(tmp_path, 2), CallbackList([recorder, FailAtEnd()]), parallel=2))
+        list(run_jobs(jobs_in(tmp_path, 2), CallbackList([recorder, FailAtEnd()]), executor=ProcessExecutor(2)))
     assert sorted(call for call in recorder.calls if call.startswith("start")) == ["start seed 0", "start seed 1"]
 
 
 def test_jobs_that_are_no_longer_wanted_leave_no_process(tmp_path: Path, no_process_left: None) -> None:
     recorder = Recorder()
-    jobs = run_jobs(jobs_in(tmp_path, 3), recorder, parallel=2)
+    jobs = run_jobs(jobs_in(tmp_path, 3), recorder, executor=ProcessExecutor(2))
     next(jobs)
     jobs.close()
     started, finished = (sum(call.startswith(what) for call in recorder.calls) for what in ("start", ("end", "failed")))

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedul.cli import show
 from fedul.cli.options import Json
+from fedul.config import EXECUTOR_HELP, EXECUTORS, RAY_ADDRESS_HELP
 
 if TYPE_CHECKING:
     from fedul.experiments.paper import Experiment
@@ -43,6 +44,8 @@ def reproduce(
     jobs: Annotated[
         int, typer.Option(help="Concurrent runs (0 = one per core at laptop scale, else one).", min=0, max=1024)
     ] = 0,
+    executor: Annotated[str, typer.Option(help=EXECUTOR_HELP)] = EXECUTORS[0],
+    ray_address: Annotated[str | None, typer.Option(help=RAY_ADDRESS_HELP)] = None,
     out: Annotated[
         str, typer.Option(help="Folder for the results; runs that it holds are not repeated.")
     ] = "reproduced",
@@ -69,6 +72,8 @@ def reproduce(
             rounds=rounds,
             settings=change or [],
             jobs=jobs,
+            executor=executor,
+            ray_address=ray_address,
             out=out,
             callbacks=[progress],
             on_cell=_print_cell,

@@ -6,20 +6,24 @@ validates them.
 
 from __future__ import annotations
 
-from fedul.config.commands import CompareConfig, RunConfig
+from fedul.config.commands import EXECUTOR_HELP, EXECUTORS, RAY_ADDRESS_HELP, CompareConfig, RunConfig, check_executor
 from fedul.config.data import BenchmarkDataConfig, FileDataConfig
 from fedul.config.shared import IN_MEMORY, NOISE_FORMULAS, PRIOR_RECIPES, SCORES
 from fedul.config.training import GENERIC, TrainConfig
 
 __all__ = [
+    "EXECUTORS",
+    "EXECUTOR_HELP",
     "GENERIC",
     "IN_MEMORY",
     "NOISE_FORMULAS",
     "PRIOR_RECIPES",
+    "RAY_ADDRESS_HELP",
     "SCORES",
     "BenchmarkDataConfig",
     "CompareConfig",
     "FileDataConfig",
     "RunConfig",
     "TrainConfig",
+    "check_executor",
 ]

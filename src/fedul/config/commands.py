@@ -9,6 +9,11 @@ from fedul._utils.settings import option, validate_fields
 from fedul.config.shared import force_option, json_option
 from fedul.errors import InputError
 
+EXECUTORS = ("processes", "ray")
+"""Where the runs of a grid may be trained."""
+EXECUTOR_HELP = "Where runs are trained: in processes of this machine, or as tasks of a Ray cluster."
+RAY_ADDRESS_HELP = "HOST:PORT of a Ray cluster (default: the variable RAY_ADDRESS, else a local Ray is started)."
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -35,7 +40,14 @@ class CompareConfig:
     )
     algorithms: str = option("fedavg", "Algorithms, separated by commas (fedavg,fedprox:mu=0.1).")
     seeds: int = option(3, "Number of seeds, counted from --seed.", low=1)
-    jobs: int = option(1, "Concurrent runs, each in its own process (0 = one per core).", low=0, high=1024)
+    jobs: int | None = option(
+        None,
+        "Concurrent runs, each in its own process (0 = one per core; default: 1, on Ray all that it has room for).",
+        low=0,
+        high=1024,
+    )
+    executor: str = option(EXECUTORS[0], EXECUTOR_HELP, choices=EXECUTORS)
+    ray_address: str | None = option(None, RAY_ADDRESS_HELP)
     out: str | None = option(None, "Folder of the comparison (default: a new one under runs/).")
     resume: bool = option(False, "Continue the comparison in --out; seeds, methods or rounds may be added.")
     csv: str | None = option(None, "CSV file to write, one line per run (default: runs.csv in the folder).")
@@ -47,8 +59,15 @@ class CompareConfig:
         validate_fields(self)
         if self.resume and self.out is None:
             raise InputError("--resume needs --out, the folder of the comparison to continue.")
+        check_executor(self.executor, self.ray_address)
         if self.plot is not None and not self.plot.endswith((".svg", ".png")):
             raise InputError(f"plot: '{self.plot}' is neither .svg nor .png.")
         for name, file in (("csv", self.csv), ("plot", self.plot)):
             if file is not None and os.path.isdir(file):
                 raise InputError(f"{name}: '{file}' is a folder; name a file.")
+
+
+def check_executor(executor: str, ray_address: str | None) -> None:
+    """Raise InputError if an address is given to an executor that takes none."""
+    if ray_address is not None and executor != "ray":
+        raise InputError("ray-address: is for --executor ray; add it, or leave the address out.")

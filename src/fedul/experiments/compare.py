@@ -14,7 +14,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from fedul._utils.hardware import available_cores
 from fedul._utils.settings import build_config, refuse_unknown, to_dict, with_underscores
 from fedul.config import IN_MEMORY, BenchmarkDataConfig, CompareConfig, FileDataConfig, TrainConfig
 from fedul.core import Study
@@ -22,9 +21,10 @@ from fedul.data.load import AnyDataConfig, resolve_data_config, with_absolute_pa
 from fedul.errors import InputError, wrong_type
 from fedul.experiments.comparison_record import RECORD, ComparisonRecord, open_folder, stored_options
 from fedul.experiments.comparison_result import ComparisonResult, VariantResult
+from fedul.experiments.executors import make_executor
 from fedul.experiments.grid import check_measured, collect_results, mark_best, run_grid
-from fedul.experiments.job_pool import RunJob, StudyCache
 from fedul.experiments.measures import TEST_ERROR, check_measurable, collect_measured, measure_of, with_parts
+from fedul.experiments.run_job import RunJob, StudyCache
 from fedul.experiments.variants import CHOSEN_BY_VARIANTS, Variant, needs_truth, parse_variants, without_truth
 from fedul.training import Callback, CallbackList, Recipe, RunFolder, validate_run
 from fedul.training.early_stopping import fix_rounds
@@ -70,13 +70,15 @@ def compare(
     resume : bool, default=False
         Continue the comparison in `out`, whose settings are the defaults; more seeds, methods or rounds may be asked
         for.
-    jobs : int, default=1
-        Runs at the same time, each in its own process; 0 means one per core.
+    jobs : int, optional
+        Runs at the same time, each in its own process; 0 means one per core. Default: 1, and on Ray (`executor="ray"`)
+        all that the cluster has room for.
     callbacks : sequence of Callback
         Called for every run.
     **settings
-        Other fields of `CompareConfig` (csv, plot, force), of `BenchmarkDataConfig` (clients, sets, split, seed, ...)
-        or `FileDataConfig` (priors, client_column, ...), and of `TrainConfig` (rounds, model, learning_rate, ...).
+        Other fields of `CompareConfig` (executor, ray_address, csv, plot, force), of `BenchmarkDataConfig` (clients,
+        sets, split, seed, ...) or `FileDataConfig` (priors, client_column, ...), and of `TrainConfig` (rounds, model,
+        learning_rate, ...).
 
     Returns
     -------
@@ -156,6 +158,7 @@ def _run_comparison(
     config: CompareConfig, data: AnyDataConfig, training: TrainConfig, callback: Callback
 ) -> ComparisonResult:
     variants, studies, measure = parse_variants(config.methods, config.algorithms), StudyCache(), measure_of(data)
+    executor = make_executor(config.executor, jobs=config.jobs, ray_address=config.ray_address)
     csv_file, plot_file = _output_files(config, CURVES if measure is TEST_ERROR else PLOT)
     if measure is not TEST_ERROR and (labelled := [variant for variant in variants if needs_truth(variant.method)]):
         raise InputError(
@@ -163,7 +166,7 @@ def _run_comparison(
         )
     study, seeds = studies.of(data), range(data.seed, data.seed + config.seeds)
     for variant in variants:  # everything that can be wrong with any of them, before the first is run
-        validate_run(study, Recipe(variant.train_config(training)), force=config.force)
+        validate_run(study, Recipe(executor.checkable(variant.train_config(training))), force=config.force)
     messages = check_measurable(study, measure, seeds)
     fingerprint = "" if measure is TEST_ERROR else study.federation.fingerprint()
     del study  # another seed's may not fit into memory beside it
@@ -179,9 +182,8 @@ def _run_comparison(
             [job for seed in seeds for job in with_parts(_job(folder, variant, seed, config, data, training))]
             for variant in variants
         ]
-        parallel = config.jobs or available_cores()
         # Seed by seed, so that a comparison that is interrupted has the same number of seeds of every variant.
-        for _ in run_grid(cells, callback, parallel=parallel, seed_by_seed=True, studies=studies):
+        for _ in run_grid(cells, callback, executor=executor, seed_by_seed=True, studies=studies):
             pass
         results = [_collect(variant, jobs) for variant, jobs in zip(variants, cells, strict=True)]
     comparison = ComparisonResult(

@@ -9,7 +9,9 @@ from typing import TypeVar
 
 from fedul.core import SIGNIFICANCE, paired_p_value
 from fedul.errors import InputError
-from fedul.experiments.job_pool import RunJob, StudyCache, run_jobs
+from fedul.experiments.executors import Executor
+from fedul.experiments.job_pool import run_jobs
+from fedul.experiments.run_job import RunJob, StudyCache
 from fedul.training import Callback, RunFolder, RunResult
 from fedul.training.run_files import RESULT
 
@@ -70,7 +72,7 @@ def run_grid(
     cells: Sequence[Sequence[RunJob]],
     callback: Callback,
     *,
-    parallel: int = 1,
+    executor: Executor | None = None,
     seed_by_seed: bool = False,
     studies: StudyCache | None = None,
 ) -> Generator[int, None, None]:
@@ -82,8 +84,8 @@ def run_grid(
         For each cell, one job per seed.
     callback : Callback
         Called for every run that is trained.
-    parallel : int, default=1
-        Number of concurrent runs.
+    executor : Executor, optional
+        Where the runs are trained. Default: one after another in this process.
     seed_by_seed : bool, default=False
         Run all cells with the first seed, then with the next, instead of one cell after another.
     studies : StudyCache, optional
@@ -94,7 +96,7 @@ def run_grid(
         order.sort(key=lambda place: place[1])
     missing = [len(jobs) for jobs in cells]
     jobs = [cells[cell][seed] for cell, seed in order]
-    for place in run_jobs(jobs, callback, parallel=parallel, studies=studies):
+    for place in run_jobs(jobs, callback, executor=executor, studies=studies):
         cell = order[place][0]
         missing[cell] -= 1
         if not missing[cell]:

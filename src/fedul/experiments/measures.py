@@ -22,7 +22,7 @@ from fedul.core import Federation, Index, Labels, Study, gather_rows
 from fedul.data.load import AnyDataConfig
 from fedul.errors import InputError
 from fedul.experiments.grid import GridResult, collect_results
-from fedul.experiments.job_pool import RunJob, StudyCache
+from fedul.experiments.run_job import RunJob, StudyCache
 from fedul.training import Run
 from fedul.training.choice import FEWEST
 from fedul.training.left_out import BLOCK, FOLDS, assign_folds, score_left_out, without_sets

@@ -15,9 +15,10 @@ from typing import Any
 
 from fedul.errors import InputError
 from fedul.experiments.cell import Cell
+from fedul.experiments.executors import Executor
 from fedul.experiments.grid import GridResult, check_measured, collect_results, mark_best, run_grid
-from fedul.experiments.job_pool import RunJob
 from fedul.experiments.paper import Experiment
+from fedul.experiments.run_job import RunJob
 from fedul.methods import METHODS
 from fedul.models.operations import operations
 from fedul.training import Callback, RunFolder, RunResult
@@ -53,11 +54,11 @@ class CellResult(GridResult):
 
 
 def run_cells(
-    experiment: Experiment, out: Path, callback: Callback, parallel: int = 1
+    experiment: Experiment, out: Path, callback: Callback, executor: Executor | None = None
 ) -> Generator[CellResult, None, None]:
     """Run the cells of an experiment, and yield each once all its seeds have run; finished ones come first."""
     cells = [[_job(experiment, cell, seed, out) for seed in range(experiment.seeds)] for cell in experiment.cells]
-    for place in run_grid(cells, callback, parallel=parallel):
+    for place in run_grid(cells, callback, executor=executor):
         yield _collect(experiment, experiment.cells[place], out)
 
 

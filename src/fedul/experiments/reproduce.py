@@ -16,7 +16,9 @@ from fedul._utils.display import RichDisplay, make_table
 from fedul._utils.files import write_bytes
 from fedul._utils.hardware import available_cores
 from fedul._utils.settings import parse_name_values, with_underscores
+from fedul.config import EXECUTORS, check_executor
 from fedul.errors import InputError, unknown_name
+from fedul.experiments.executors import make_executor
 from fedul.experiments.figures import draw_experiment
 from fedul.experiments.grid import BEST_NOTE
 from fedul.experiments.paper import COMMAND_OPTIONS, Experiment, load_experiment
@@ -98,6 +100,8 @@ def reproduce(
     rounds: int | None = None,
     settings: Mapping[str, Any] | Sequence[str] = (),
     jobs: int = 0,
+    executor: str = EXECUTORS[0],
+    ray_address: str | None = None,
     out: str | Path = "reproduced",
     callbacks: Sequence[Callback] = (),
     on_cell: Callable[[Experiment, CellResult], None] | None = None,
@@ -123,7 +127,12 @@ def reproduce(
     settings : mapping or sequence of "NAME=VALUE"
         Settings for all cells.
     jobs : int, default=0
-        Runs at the same time; 0 means one per core at laptop scale, and else one.
+        Runs at the same time; 0 means one per core at laptop scale, and else one. On Ray it means all that the
+        cluster has room for, but one if times are measured.
+    executor : {"processes", "ray"}, default="processes"
+        Where runs are trained: in processes of this machine, or as tasks of a Ray cluster.
+    ray_address : str, optional
+        Address (HOST:PORT) of a Ray cluster. Default: the variable RAY_ADDRESS, else a local Ray is started.
     out : str or Path
         Folder of results. Runs in it are not repeated.
     callbacks : sequence of Callback
@@ -140,6 +149,7 @@ def reproduce(
         raise InputError(f"out: '{out}' is not a folder; name one.")
     if data is not None and data not in benchmarks.SOURCES:
         raise unknown_name("data set", data, benchmarks.SOURCES)
+    check_executor(executor, ray_address)
     callback, changes = CallbackList(callbacks), _parse_settings(settings)
     options = {"data": data, "data_dir": data_dir, "rounds": rounds}
     changes_of_all = {**changes, **{key: value for key, value in options.items() if value is not None}}
@@ -153,10 +163,12 @@ def reproduce(
     given = [f"--{key} {value}" for key, value in flags.items() if value]
     command = " ".join(["fedul reproduce", name, *given, *(f"--set {each}" for each in changed)])
     default_jobs = min(available_cores(), MAX_DEFAULT_JOBS) if scale == "laptop" and not whole.is_timed else 1
+    most = jobs or (1 if whole.is_timed else None)
+    chosen = make_executor(executor, jobs=most, default_jobs=default_jobs, ray_address=ray_address)
 
     results = {}
     finished = {result.cell.place: result for result in finished_cells(whole, Path(out))}
-    with closing(run_cells(asked, Path(out), callback, jobs or default_jobs)) as cells:
+    with closing(run_cells(asked, Path(out), callback, chosen)) as cells:
         for result in cells:
             place = result.cell.place
             results[place] = result
