@@ -195,21 +195,17 @@ def _trainer(target: _Target, callback: Callback, folds: int) -> Callable[[Itera
     device = device_or_auto(target.recipe.config.device)
     config = replace(target.recipe.config, rounds=rounds, patience=0, select="last", evaluate_every=0, device=device)
     recipe = replace(target.recipe, config=config)
-    infos = [
-        RunInfo(
-            config.rounds,
-            f"fold {fold}",
-            fold,
-            folds,
-            folder=None if target.folder is None else target.folder.path / FOLDS / f"fold-{fold}-of-{folds}",
-        )
-        for fold in range(1, folds + 1)
-    ]
 
     def train(parts: Iterable[Federation]) -> Iterator[Classifier]:
+        infos = (_fold_info(target, config.rounds, fold, folds) for fold in range(1, folds + 1))
         return (run.classifier for run in train_parts(parts, recipe, infos, callback, resume=True))
 
     return train
+
+
+def _fold_info(target: _Target, rounds: int, fold: int, folds: int) -> RunInfo:
+    folder = None if target.folder is None else target.folder.path / FOLDS / f"fold-{fold}-of-{folds}"
+    return RunInfo(rounds, f"fold {fold}", fold, folds, folder=folder)
 
 
 def _with_uncertain_priors(
