@@ -30,7 +30,7 @@ print(min(faults))  # where a block ends up in the heap varies between steps and
 
 
 def page_faults(**variables: str) -> tuple[bool, int]:
-    """Return whether a new process keeps freed memory, and the fewest page faults of a step that needs a large block again."""
+    """Return whether a new process keeps freed memory, and the fewest page faults of a step with a large block."""
     inherited = {name: value for name, value in os.environ.items() if not is_configured({name: value})}
     command = [sys.executable, "-c", FAULTS_OF_A_STEP]
     ended = subprocess.run(command, env={**inherited, **variables}, text=True, capture_output=True, check=True)
