@@ -17,8 +17,9 @@ from fedul.engines.simulation.engine import SimulationEngine
 from fedul.methods.base import Method
 from fedul.methods.fedul import FedUL
 from fedul.training import CallbackList, RunContext, RunInfo
-from fedul.training.rounds import run_rounds
+from fedul.training.rounds import iterate_rounds
 from fedul.training.state import TrainingState
+from fedul.training.steps import complete
 
 from ..runs import copy_weights
 
@@ -99,7 +100,7 @@ def sampled_run(training: Training, rounds: int, participation: float) -> tuple[
         training.store,
     )
     config = replace(training.config, rounds=rounds, participation=participation, select="last")
-    return run_rounds(context, config, None, None, CallbackList(), RunInfo(0)), engine.participants
+    return complete(iterate_rounds(context, config, None, None, CallbackList(), RunInfo(0))), engine.participants
 
 
 def aggregate_rounds(algorithm: Algorithm, rounds: Sequence[Sequence[Update]], start: Weights) -> Weights:

@@ -24,9 +24,10 @@ from fedul.methods.fedul import FedUL
 from fedul.methods.fedul_refined import FedULRefined
 from fedul.training import CallbackList, RunContext, RunFolder, RunInfo, RunRecord
 from fedul.training.early_stopping import FIXED_ROUNDS, MAX_ROUNDS, PATIENCE, fix_rounds, is_finished, resolve_rounds
-from fedul.training.rounds import run_rounds
+from fedul.training.rounds import iterate_rounds
 from fedul.training.selection import TOLERANCE
 from fedul.training.state import TrainingState
+from fedul.training.steps import complete
 
 from ..factories import make_update, random_federation
 from ..worlds import repeatable
@@ -90,7 +91,7 @@ def run_scripted(
     spec = random_federation(1).spec
     context = RunContext(spec, None, nn.Linear(1, 1), "custom", method or FedUL(), Algorithm(), engine, MemoryStore())
     config = TrainConfig(rounds=rounds or len(script), patience=patience)
-    return run_rounds(context, config, state, None, CallbackList(), RunInfo(0))
+    return complete(iterate_rounds(context, config, state, None, CallbackList(), RunInfo(0)))
 
 
 def one_site(*rounds: Sequence[float]) -> list[Losses]:

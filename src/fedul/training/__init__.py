@@ -21,7 +21,7 @@ __getattr__, __dir__ = lazy_exports(
         "RunRecord": "run_record",
         "read_versioned": "run_record",
         "settings_difference": "run_record",
-        "complete_run": "train",
+        "complete_steps": "train",
         "run_training": "train",
         "train_parts": "train",
         "validate_run": "prepare",

@@ -13,7 +13,7 @@ from fedul.training.run_folder import RunFolder as RunFolder
 from fedul.training.run_record import RunRecord as RunRecord
 from fedul.training.run_record import read_versioned as read_versioned
 from fedul.training.run_record import settings_difference as settings_difference
-from fedul.training.train import complete_run as complete_run
+from fedul.training.train import complete_steps as complete_steps
 from fedul.training.train import run_training as run_training
 from fedul.training.train import train_parts as train_parts
 from fedul.training.truth_metrics import test_error as test_error

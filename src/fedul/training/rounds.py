@@ -30,7 +30,7 @@ from fedul.training.early_stopping import is_finished
 from fedul.training.run_folder import RunFolder
 from fedul.training.selection import compare_with_best, is_best, is_selected
 from fedul.training.state import TrainingState, running_mean
-from fedul.training.steps import RunSteps, TrainRequest, complete
+from fedul.training.steps import RunSteps, TrainRequest
 from fedul.training.truth_metrics import held_out_error, test_error
 
 CHECKPOINT_SECONDS = 2.0
@@ -68,18 +68,6 @@ class RunContext:
     engine: Engine
     store: ClientStore
     precision: str = "auto"
-
-
-def run_rounds(
-    context: RunContext,
-    config: TrainConfig,
-    state: TrainingState | None,
-    folder: RunFolder | None,
-    callback: Callback,
-    info: RunInfo,
-) -> TrainingState:
-    """Run the remaining rounds and return the state after the last one; parameters are those of `iterate_rounds`."""
-    return complete(iterate_rounds(context, config, state, folder, callback, info))
 
 
 def iterate_rounds(

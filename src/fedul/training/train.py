@@ -183,13 +183,13 @@ def _train_steps(
             folder.save_choice(choice)
         counts, labels_used = DataCounts.of(federation), context.method.labels_used(federation)
         start = first_weights(context) if refuse_diverged else None
-        finished = yield from _complete_steps(
+        finished = yield from complete_steps(
             context, config, state, folder, callback, info, counts, labels_used, run.study, choice, start
         )
         return replace(finished, recipe=run.recipe, record=run.record)
 
 
-def complete_run(
+def complete_steps(
     context: RunContext,
     config: TrainConfig,
     state: TrainingState | None,
@@ -201,30 +201,12 @@ def complete_run(
     study: Study | None = None,
     choice: Choice | None = None,
     start: Reference | None = None,
-) -> Run:
-    """Run the rounds that are missing, and deliver the classifier of the selected round.
+) -> RunSteps[Run]:
+    """Run the rounds that are missing, and deliver the classifier of the selected round, step by step.
 
     With `start`, a run that diverged is refused. The callback's `on_run_end` is called in any case, with None if the
     run fails or is interrupted.
     """
-    return complete(
-        _complete_steps(context, config, state, folder, callback, info, counts, labels_used, study, choice, start)
-    )
-
-
-def _complete_steps(
-    context: RunContext,
-    config: TrainConfig,
-    state: TrainingState | None,
-    folder: RunFolder | None,
-    callback: Callback,
-    info: RunInfo,
-    counts: DataCounts,
-    labels_used: int,
-    study: Study | None,
-    choice: Choice | None,
-    start: Reference | None,
-) -> RunSteps[Run]:
     info = replace(
         info,
         rounds=config.rounds,

@@ -46,10 +46,11 @@ from fedul.training import (
     RunInfo,
     RunRecord,
     RunResult,
-    complete_run,
+    complete_steps,
 )
 from fedul.training.choice import resolve_settings
 from fedul.training.run_files import EVALUATION, REPORT, RUN_SPEC
+from fedul.training.steps import complete
 
 
 class LogProgress(Callback):
@@ -142,7 +143,8 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     with folder.opened(_record(spec, training), resume=config.resume) as state:
         write_json(folder.path / RUN_SPEC, {"run": run_id, "spec": spec.to_dict()})
         labels_used = sum(site.labelled_rows for site in registry.sites.values())
-        run = complete_run(context, training, state, folder, callback, RunInfo(0), _count_data(registry), labels_used)
+        counts = _count_data(registry)
+        run = complete(complete_steps(context, training, state, folder, callback, RunInfo(0), counts, labels_used))
         _evaluate(engine, registry, run, folder, callback)
         # Without the federation, so the page shows no priors.
         write_bytes(folder.path / REPORT, render_page(collect_folder(folder)).encode())
