@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fedul.config.commands import EXECUTOR_HELP, EXECUTORS, RAY_ADDRESS_HELP, CompareConfig, RunConfig, check_executor
 from fedul.config.data import BenchmarkDataConfig, FileDataConfig
+from fedul.config.privacy import PrivacyOptions
 from fedul.config.shared import IN_MEMORY, NOISE_FORMULAS, PRIOR_RECIPES, SCORES
 from fedul.config.training import GENERIC, TrainConfig
 
@@ -23,6 +24,7 @@ __all__ = [
     "BenchmarkDataConfig",
     "CompareConfig",
     "FileDataConfig",
+    "PrivacyOptions",
     "RunConfig",
     "TrainConfig",
     "check_executor",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedul._utils.settings import option, parse_batch_size, parse_name_values, validate_fields
+from fedul.config.privacy import PrivacyOptions
 from fedul.config.schedule import SCHEDULES, rate_share
 from fedul.config.shared import SCORES, seed_option
 from fedul.errors import InputError
@@ -22,7 +23,7 @@ GENERIC: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(PrivacyOptions):
     """How a classifier is trained."""
 
     method: str = option("fedul-combined", "What a client minimises.")
@@ -112,6 +113,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         validate_fields(self)
+        self.check_privacy()
         if self.momentum and self.optimizer != "sgd":
             raise InputError("momentum: is for sgd, not for adam; add --optimizer sgd, or leave it out.")
         if self.nesterov and not self.momentum:
