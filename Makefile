@@ -77,9 +77,9 @@ $(VENV)/.ray: $(VENV)/.dev
 	$(BIN)/python $(INSTALL) -c constraints.txt --editable '.[dev,ray]'
 	@touch $@
 
-# Other simulators pin their dependencies, so they have a separate environment; pfl needs an older NumPy.
+# Other simulators pin their dependencies, so they have a separate environment; pfl needs an older NumPy, and that an older pyarrow.
 $(BENCH)/.ready: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m venv $(BENCH)
-	grep -v '^numpy==' constraints.txt > $(BENCH)/constraints.txt
+	grep -vE '^(numpy|pyarrow|dp-accounting|absl-py)==' constraints.txt > $(BENCH)/constraints.txt
 	$(BENCH)/bin/python $(INSTALL) -c $(BENCH)/constraints.txt --editable '.[bench]'
 	@touch $@
