@@ -9,10 +9,10 @@ INSTALL := -m pip install --quiet --no-compile
 # Installation does not compile byte code, to be quick. Python must be allowed to cache it, or every process compiles again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo federation test sites ray lint format bench constraints clean
+.PHONY: help demo federation test test-slow sites ray lint format bench constraints clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.run ## Train on handwritten digits across five clients without labels (a minute; the first installation takes longer)
 	$(BIN)/fedul demo
@@ -23,6 +23,9 @@ federation: $(VENV)/.flower ## Train on the digits across five Flower sites on t
 test: $(VENV)/.dev ## Run all checks: style, types, import layers, tests (a few minutes)
 	$(MAKE) --no-print-directory lint
 	$(BIN)/pytest
+
+test-slow: $(VENV)/.dev ## Run the tests that take a minute or more each, after 'make test'
+	$(BIN)/pytest -m long
 
 sites: $(VENV)/.dev ## Run only the test of real sites: killed sites, invalid updates, a killed coordinator (three minutes)
 	$(BIN)/pytest -n 0 tests/end_to_end/test_federation.py
