@@ -67,8 +67,8 @@ class Inertial(fedul.Algorithm):
         count = {n: client_state.get(n, 0 * trained.weights[n]) + 1 for n in names}
         return {f"rounds/{name}": value for name, value in count.items()}, count
 
-    def aggregate(self, weights, server_state, updates, clients):
-        moved, _ = super().aggregate(weights, {}, updates, clients)
+    def advance(self, weights, server_state, mean, clients):
+        moved, _ = super().advance(weights, {}, mean, clients)
         change = {n: moved[n] - w + self.inertia * server_state.get(n, 0 * w) for n, w in weights.items()}
         return {n: w + change[n] for n, w in weights.items()}, change
 '''

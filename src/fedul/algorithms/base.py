@@ -1,24 +1,25 @@
 """Base class of algorithms: how client updates become the next global model.
 
 An algorithm works in two places. At a client it may choose the start weights, correct local gradients, send further
-tensors and keep state for the next round. At the coordinator it aggregates updates one by one, in a fixed order of
-clients, so that memory does not grow with their number and the result does not depend on which client finished first.
+tensors, keep state for the next round, and prepare its update for the mean. At the coordinator it advances the global
+model by the mean of the prepared updates. Updates are averaged one by one, in a fixed order of clients, so that memory
+does not grow with their number and the result does not depend on which client finished first. The mean is all that the
+coordinator needs, so it can also be computed without showing it any single update (secure aggregation).
 All tensors are treated elementwise: a loop over clients, vectorized clients and a remote site compute the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
 from torch import nn
 
-from fedul._utils import torch_private
 from fedul._utils.settings import option, validate_fields
-from fedul.core import TensorSpec, Update, UpdateSpec, Weights
-from fedul.errors import EnvironmentFailure, InputError
+from fedul.algorithms.mean import apply_update, mean_update
+from fedul.core import MeanUpdate, TensorSpec, Update, UpdateSpec, Weights
+from fedul.errors import InputError
 from fedul.models.weights import weights_of
 
 
@@ -78,8 +79,8 @@ class Algorithm:
     ...
     ...     share: float = fedul.option(0.5, "Share of the mean update.", above=0, high=1)
     ...
-    ...     def aggregate(self, weights, server_state, updates, clients):
-    ...         moved, server_state = super().aggregate(weights, server_state, updates, clients)
+    ...     def advance(self, weights, server_state, mean, clients):
+    ...         moved, server_state = super().advance(weights, server_state, mean, clients)
     ...         return {name: w + self.share * (moved[name] - w) for name, w in weights.items()}, server_state
     >>> Cautious(share=0.25)
     Cautious(weighting='uniform', step=1.0, share=0.25)
@@ -119,16 +120,16 @@ class Algorithm:
         """
         return {}
 
-    # At the coordinator. `server_state` is what `aggregate` returned last, empty at first.
+    # At the coordinator. `server_state` is what `advance` returned last, empty at first.
 
     def broadcast(self, server_state: Weights) -> Weights:
         """Return the tensors that clients receive besides the weights."""
         return {}
 
-    def aggregate(
-        self, weights: Weights, server_state: Weights, updates: Iterable[Update], clients: int
+    def advance(
+        self, weights: Weights, server_state: Weights, mean: MeanUpdate, clients: int
     ) -> tuple[Weights, Weights]:
-        """Combine the updates of a round.
+        """Return the next global weights.
 
         Parameters
         ----------
@@ -136,8 +137,8 @@ class Algorithm:
             Current global weights; not changed.
         server_state : dict of str to Tensor
             What the previous call returned as second value, empty at first; not changed.
-        updates : iterable of Update
-            The updates of the participating clients, one at a time.
+        mean : MeanUpdate
+            Mean of what `prepare` returned at the participating clients.
         clients : int
             Number of clients in the federation.
 
@@ -146,8 +147,36 @@ class Algorithm:
         weights, server_state : tuple of dict
             The next global weights and the next server state.
         """
-        mean = mean_update(updates, self.weighting)
         return apply_update(weights, mean.delta, self.step, mean.buffers), server_state
+
+    def aggregate(
+        self, weights: Weights, server_state: Weights, updates: Iterable[Update], clients: int
+    ) -> tuple[Weights, Weights]:
+        """Combine the updates of a round: `advance` by the mean of the prepared updates.
+
+        Override it only if the algorithm needs more than the mean. It is then not available where the coordinator
+        sees sums only (`single_updates_reason`).
+
+        Parameters
+        ----------
+        weights, server_state, clients
+            As of `advance`.
+        updates : iterable of Update
+            The updates of the participating clients, one at a time.
+
+        Returns
+        -------
+        weights, server_state : tuple of dict
+            The next global weights and the next server state.
+        """
+        mean = mean_update((self.prepare(weights, update) for update in updates), self.weighting)
+        return self.advance(weights, server_state, mean, clients)
+
+    @property
+    def single_updates_reason(self) -> str:
+        """Why the coordinator must see every single update; empty if their mean is enough."""
+        overridden = type(self).aggregate is not Algorithm.aggregate
+        return "it combines single updates (its class overrides aggregate)" if overridden else ""
 
     # At a client. `client_state` is what `finish` returned there last, empty at first.
 
@@ -178,110 +207,24 @@ class Algorithm:
         """
         return {}, {}
 
+    def prepare(self, weights: Weights, update: Update) -> Update:
+        """Return an update as it enters the mean.
+
+        Parameters
+        ----------
+        weights : dict of str to Tensor
+            The global weights that the client received.
+        update : Update
+            The update of one client; copy what is changed.
+        """
+        return update
+
 
 def declared_update(algorithm: Algorithm, module: nn.Module) -> UpdateSpec:
     """Return the declaration of the updates that clients send under this algorithm with this model."""
     parameters = dict(module.named_parameters())
     trainable = {name: TensorSpec.of(p) for name, p in parameters.items() if p.requires_grad}
     return UpdateSpec.of(weights_of(module), parameters, algorithm.message_spec(trainable))
-
-
-@dataclass(frozen=True, eq=False)
-class MeanUpdate:
-    """Mean of the updates of a round.
-
-    Parameters
-    ----------
-    delta, buffers, message : dict of str to Tensor
-        Means of the tensors of the updates.
-    steps : float
-        Mean of their effective steps.
-    clients : int
-        Number of updates.
-    """
-
-    delta: Weights
-    buffers: Weights
-    message: Weights
-    steps: float
-    clients: int
-
-
-def mean_update(
-    updates: Iterable[Update], weighting: str, factor: Callable[[Update], float] = lambda _: 1.0
-) -> MeanUpdate:
-    """Average updates one by one, so that memory does not grow with their number.
-
-    Parameters
-    ----------
-    updates : iterable of Update
-        The updates of a round.
-    weighting : {"uniform", "rows"}
-        Whether all clients count the same or by their rows.
-    factor : callable, optional
-        Factor of the parameters of an update, e.g. the inverse of its steps.
-
-    Raises
-    ------
-    EnvironmentFailure
-        If there is no update.
-    """
-    delta, buffers, message = Weights(), Weights(), Weights()
-    total, steps, clients = 0.0, 0.0, 0
-    for update in updates:
-        weight = float(update.rows) if weighting == "rows" else 1.0
-        _add(delta, update.delta, weight * factor(update))
-        _add(buffers, update.buffers, weight)
-        _add(message, update.message, weight)
-        total += weight
-        steps += weight * update.steps
-        clients += 1
-    if total == 0:
-        raise no_updates_error()
-    delta, buffers, message = ({name: t / total for name, t in sums.items()} for sums in (delta, buffers, message))
-    return MeanUpdate(delta, buffers, message, steps / total, clients)
-
-
-def _add(sums: Weights, tensors: Weights, weight: float) -> None:
-    """Add weighted tensors to the sums, in place."""
-    sums |= {name: torch.zeros_like(tensor) for name, tensor in tensors.items() if name not in sums}
-    if tensors:  # one call for all tensors, because there may be hundreds of small clients
-        torch_private.add_([sums[name] for name in tensors], list(tensors.values()), alpha=weight)
-
-
-def no_updates_error() -> EnvironmentFailure:
-    """Return the error for a round without updates."""
-    return EnvironmentFailure("no client sent an update in this round; the model did not change.")
-
-
-def apply_update(weights: Weights, delta: Weights, step: float, buffers: Weights) -> Weights:
-    """Return the weights after an update.
-
-    Parameters
-    ----------
-    weights : dict of str to Tensor
-        Current weights; not changed.
-    delta : dict of str to Tensor
-        Direction of the parameters.
-    step : float
-        Step size of the parameters.
-    buffers : dict of str to Tensor
-        Change of the buffers, which have no step size.
-
-    Returns
-    -------
-    dict of str to Tensor
-        The new weights, with the dtypes of the current ones; integers are rounded.
-    """
-    result = dict(weights)
-    for changes, factor in ((delta, step), (buffers, 1.0)):
-        for name, change in changes.items():
-            value = weights[name]
-            if value.is_floating_point():
-                result[name] = (value + factor * change).to(value.dtype)
-            else:
-                result[name] = (value.double() + factor * change).round().to(value.dtype)
-    return result
 
 
 def effective_steps(optimizer: str, momentum: float, steps: int, nesterov: bool = False) -> float:

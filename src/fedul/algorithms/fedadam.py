@@ -6,15 +6,15 @@ at tau^2. Adam applies to parameters; batch-norm statistics are averaged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fedul._utils.settings import option
-from fedul.algorithms.base import Algorithm, apply_update, mean_update
-from fedul.core import Update, Weights
+from fedul.algorithms.base import Algorithm
+from fedul.algorithms.mean import apply_update
+from fedul.core import MeanUpdate, Weights
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,9 @@ class FedAdam(Algorithm):
     memory: float = option(0.99, "Decay of the second moment (beta_2).", low=0, high=0.99999)
     tau: float = option(1e-3, "Lower bound of the divisor.", low=1e-12)
 
-    def aggregate(
-        self, weights: Weights, server_state: Weights, updates: Iterable[Update], clients: int
+    def advance(
+        self, weights: Weights, server_state: Weights, mean: MeanUpdate, clients: int
     ) -> tuple[Weights, Weights]:
-        mean = mean_update(updates, self.weighting)
         direction: Weights = {}
         moments: Weights = {}
         for name, change in mean.delta.items():

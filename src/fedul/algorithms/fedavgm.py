@@ -6,12 +6,12 @@ momentum = 0 it is FedAvg. Momentum applies to parameters; batch-norm statistics
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedul._utils.settings import option
-from fedul.algorithms.base import Algorithm, apply_update, mean_update
-from fedul.core import Update, Weights
+from fedul.algorithms.base import Algorithm
+from fedul.algorithms.mean import apply_update
+from fedul.core import MeanUpdate, Weights
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,9 @@ class FedAvgM(Algorithm):
 
     momentum: float = option(0.5, "Factor of the previous server step; with 0 this is fedavg.", low=0, high=0.999)
 
-    def aggregate(
-        self, weights: Weights, server_state: Weights, updates: Iterable[Update], clients: int
+    def advance(
+        self, weights: Weights, server_state: Weights, mean: MeanUpdate, clients: int
     ) -> tuple[Weights, Weights]:
-        mean = mean_update(updates, self.weighting)
         velocity = {
             name: self.momentum * server_state[name] + change if name in server_state else change
             for name, change in mean.delta.items()

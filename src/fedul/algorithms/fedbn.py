@@ -10,14 +10,14 @@ in the model it is FedAvg.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
-from fedul.algorithms.base import Algorithm, TrainedClient, apply_update, mean_update
-from fedul.core import Update, Weights
+from fedul.algorithms.base import Algorithm, TrainedClient
+from fedul.algorithms.mean import apply_update
+from fedul.core import MeanUpdate, Update, Weights
 
 MEAN, VARIANCE = "running_mean", "running_var"
 
@@ -52,13 +52,21 @@ class FedBN(Algorithm):
         layers = batch_norms(trained.weights)
         return {}, {name: t.clone() for name, t in trained.weights.items() if name.rpartition(".")[0] in layers}
 
-    def aggregate(
-        self, weights: Weights, server_state: Weights, updates: Iterable[Update], clients: int
+    def prepare(self, weights: Weights, update: Update) -> Update:
+        """Replace the change of the variances by the change of E[x^2], which can be averaged."""
+        buffers = {name: change.double() for name, change in update.buffers.items()}
+        for layer in batch_norms(weights):
+            before = _double(weights, layer, MEAN)
+            after = before + buffers.get(_name(layer, MEAN), 0.0)
+            change = after**2 - before**2 + buffers.get(_name(layer, VARIANCE), 0.0)
+            buffers[_name(layer, VARIANCE)] = change
+        return replace(update, buffers=buffers)
+
+    def advance(
+        self, weights: Weights, server_state: Weights, mean: MeanUpdate, clients: int
     ) -> tuple[Weights, Weights]:
-        layers = batch_norms(weights)
-        mean = mean_update(_with_second_moments(weights, layers, updates), self.weighting)
         pooled = apply_update(weights, mean.delta, self.step, mean.buffers)
-        for layer in layers:
+        for layer in batch_norms(weights):
             # Mean of E[x^2] over clients minus the square of the pooled mean.
             pooled_mean, before = _double(pooled, layer, MEAN), _double(weights, layer, MEAN)
             second = _double(weights, layer, VARIANCE) + before**2 + mean.buffers.get(_name(layer, VARIANCE), 0.0)
@@ -71,18 +79,6 @@ def batch_norms(weights: Weights) -> list[str]:
     """Return the names of the layers that have running statistics."""
     layers = [name.removesuffix(MEAN).rstrip(".") for name in weights if name.rpartition(".")[2] == MEAN]
     return [layer for layer in layers if _name(layer, VARIANCE) in weights]
-
-
-def _with_second_moments(weights: Weights, layers: list[str], updates: Iterable[Update]) -> Iterator[Update]:
-    """Replace the change of the variance in each update by the change of E[x^2], which can be averaged."""
-    for update in updates:
-        buffers = {name: change.double() for name, change in update.buffers.items()}
-        for layer in layers:
-            before = _double(weights, layer, MEAN)
-            after = before + buffers.get(_name(layer, MEAN), 0.0)
-            change = after**2 - before**2 + buffers.get(_name(layer, VARIANCE), 0.0)
-            buffers[_name(layer, VARIANCE)] = change
-        yield replace(update, buffers=buffers)
 
 
 def _name(layer: str, part: str) -> str:

@@ -8,11 +8,11 @@ as the local optimizer |a_c|_1 is the number of steps; the paper does not cover 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fedul.algorithms.base import Algorithm, apply_update, mean_update
-from fedul.core import Update, Weights
+from fedul.algorithms.base import Algorithm
+from fedul.algorithms.mean import apply_update
+from fedul.core import MeanUpdate, Update, Weights
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,10 @@ class FedNova(Algorithm):
         Global step size.
     """
 
-    def aggregate(
-        self, weights: Weights, server_state: Weights, updates: Iterable[Update], clients: int
+    def prepare(self, weights: Weights, update: Update) -> Update:
+        return replace(update, delta={name: tensor * (1 / update.steps) for name, tensor in update.delta.items()})
+
+    def advance(
+        self, weights: Weights, server_state: Weights, mean: MeanUpdate, clients: int
     ) -> tuple[Weights, Weights]:
-        mean = mean_update(updates, self.weighting, factor=lambda update: 1 / update.steps)
         return apply_update(weights, mean.delta, self.step * mean.steps, mean.buffers), server_state

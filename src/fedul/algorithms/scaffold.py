@@ -9,18 +9,13 @@ change of their c_i.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedul.algorithms.base import (
-    Algorithm,
-    Correction,
-    TrainedClient,
-    apply_update,
-    mean_update,
-)
-from fedul.core import TensorSpec, Update, Weights
+from fedul.algorithms.base import Algorithm, Correction, TrainedClient
+from fedul.algorithms.mean import apply_update
+from fedul.core import MeanUpdate, TensorSpec, Weights
 
 
 @dataclass(frozen=True)
@@ -51,10 +46,9 @@ class Scaffold(Algorithm):
         control = {name: gradient.clone() for name, gradient in trained.mean_gradient.items()}
         return _subtract(control, client_state), control
 
-    def aggregate(
-        self, weights: Weights, server_state: Weights, updates: Iterable[Update], clients: int
+    def advance(
+        self, weights: Weights, server_state: Weights, mean: MeanUpdate, clients: int
     ) -> tuple[Weights, Weights]:
-        mean = mean_update(updates, self.weighting)
         share = mean.clients / clients
         control = {name: share * change + server_state.get(name, 0.0) for name, change in mean.message.items()}
         return apply_update(weights, mean.delta, self.step, mean.buffers), control

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from fedul._utils.settings import option
-from fedul.algorithms.base import Algorithm, apply_update, no_updates_error
+from fedul.algorithms.base import Algorithm
+from fedul.algorithms.mean import apply_update, no_updates_error
 from fedul.core import Update, Weights
 
 
@@ -30,6 +31,10 @@ class CoordinateWise(Algorithm):
     def center(self, values: Tensor) -> Tensor:
         """Return the center (...) of the changes of all clients (clients, ...)."""
         raise NotImplementedError
+
+    @property
+    def single_updates_reason(self) -> str:
+        return "it orders the updates of all clients in every coordinate"
 
     def aggregate(
         self, weights: Weights, server_state: Weights, updates: Iterable[Update], clients: int

@@ -41,6 +41,7 @@ __getattr__, __dir__ = lazy_exports(
         "UnlabeledSets": "unlabeled_sets",
         "pooled_class_mix": "unlabeled_sets",
         "split_held_out": "unlabeled_sets",
+        "MeanUpdate": "update",
         "TensorSpec": "update",
         "Update": "update",
         "UpdateSpec": "update",

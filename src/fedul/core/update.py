@@ -1,4 +1,4 @@
-"""A client's update and its declaration: names, shapes and types of the tensors that may leave a client."""
+"""Updates of clients, their mean, and their declaration: the tensors that may leave a client."""
 
 from __future__ import annotations
 
@@ -41,6 +41,27 @@ class Update:
     loss: float
     buffers: Weights = field(default_factory=dict)
     message: Weights = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class MeanUpdate:
+    """Mean of the updates of a round.
+
+    Parameters
+    ----------
+    delta, buffers, message : dict of str to Tensor
+        Means of the tensors of the updates.
+    steps : float
+        Mean of their effective steps.
+    clients : int
+        Number of updates.
+    """
+
+    delta: Weights
+    buffers: Weights
+    message: Weights
+    steps: float
+    clients: int
 
 
 @dataclass(frozen=True)
