@@ -35,6 +35,55 @@ def test_keys_and_a_certificate_are_made(fedul: Fedul, tmp_path: Path) -> None:
     assert outcome.out.count("keep it secret") == 3
 
 
+@pytest.fixture
+def roster(fedul: Fedul, tmp_path: Path) -> str:
+    """Fingerprint of ROSTER.toml, which has the keys of the sites north and south."""
+    assert fedul("federation keys keys --site north --site south --site west").code == 0
+    outcome = fedul("federation roster new ROSTER.toml keys/north.pub keys/south.pub --json")
+    assert outcome.code == 0, outcome.err
+    return str(outcome.document["fingerprint"])
+
+
+def test_a_roster_is_made_shown_and_verified(fedul: Fedul, roster: str) -> None:
+    shown = fedul("federation roster show ROSTER.toml")
+    assert (shown.code, shown.err) == (0, "")
+    for part in (roster, "north", "south"):
+        assert part in shown.out
+    for given in ("keys/south.pub", f"--fingerprint {roster}"):
+        verified = fedul(f"federation roster verify ROSTER.toml {given}")
+        assert (verified.code, verified.err) == (0, "")
+        assert verified.out.endswith("verified\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("verify ROSTER.toml", "nothing to compare with; give public keys NAME.pub, or --fingerprint"),
+        ("verify ROSTER.toml keys/west.pub", "ROSTER.toml: has no site 'west'; it has north, south"),
+        ("verify ROSTER.toml other/north.pub", "ROSTER.toml: has the key SHA256:"),
+        ("verify ROSTER.toml --fingerprint SHA256:x", "not SHA256:x; let all sites use the same file"),
+        ("show keys/north.pub", "keys/north.pub: not a readable roster"),
+        ("show NONE.toml", "NONE.toml: there is no such file"),
+        ("new ROSTER.toml keys/west.pub", "ROSTER.toml: exists; delete it first"),
+        ("new NEW.toml keys/none.pub", "none.pub: there is no such file"),
+        ("new NEW.toml keys/north.key", "is not a public key file NAME.pub"),
+        ("new NEW.toml keys/north.pub other/north.pub", "another file is for site 'north' too"),
+        ("new NEW.toml keys/north.pub other/copy.pub", "'north' and 'copy' have the same key"),
+    ],
+)
+def test_a_roster_that_does_not_fit_is_refused(
+    fedul: Fedul, tmp_path: Path, roster: str, line: str, problem: str
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "north.pub").write_bytes((tmp_path / "keys" / "west.pub").read_bytes())
+    (other / "copy.pub").write_bytes((tmp_path / "keys" / "north.pub").read_bytes())
+    outcome = fedul(f"federation roster {line}")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert problem in outcome.err
+    assert not (tmp_path / "NEW.toml").exists()
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [

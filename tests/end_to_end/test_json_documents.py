@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fedul.engines.flower.deploy.keys import make_keys
+from fedul.engines.flower.identity.roster import Roster
+
 from ..places import ROOT
 from .command import Fedul, Warm
 
@@ -24,6 +27,8 @@ def listed() -> dict[str, list[str]]:
 
 @pytest.fixture
 def fedul(warm: Warm, trained_hospitals: Path) -> Fedul:
+    make_keys(trained_hospitals / "KEYS", sites=["north", "south"])
+    Roster.of_files(sorted((trained_hospitals / "KEYS").glob("*.pub"))).write(trained_hospitals / "ROSTER.toml")
     return partial(warm.run, at=trained_hospitals)
 
 
@@ -41,6 +46,9 @@ def fedul(warm: Warm, trained_hospitals: Path) -> Fedul:
         ("compare", "--methods fedul --seeds 1 --clients 2 --rounds 1"),
         ("example", "EXAMPLE"),
         ("federation new", "FEDERATION --classes a,b"),
+        ("federation roster new", "NEW.toml KEYS/north.pub KEYS/south.pub"),
+        ("federation roster show", "ROSTER.toml"),
+        ("federation roster verify", "ROSTER.toml KEYS/north.pub"),
         ("methods", ""),
         ("algorithms", ""),
         ("datasets", ""),

@@ -17,6 +17,15 @@ class FilesDocument(Document):
 
 
 @dataclass(frozen=True)
+class RosterDocument(Document):
+    """What the commands of `fedul federation roster` print: the file, its fingerprint, and that of each site's key."""
+
+    roster: str
+    fingerprint: str
+    sites: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class ReportDocument(Document):
     """What `fedul report` prints: the run, the page, and parts that the page does not have."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from fedul._utils.display import make_table
 from fedul._utils.files import require_unused
-from fedul.cli import show
+from fedul.cli import roster, show
 from fedul.cli.documents import FilesDocument
 from fedul.cli.options import Json, default_folder, examples, with_options
 from fedul.config import TrainConfig
@@ -26,6 +25,7 @@ from fedul.errors import InputError
 app = typer.Typer(
     help="Train across real sites, over Flower. Rows and class priors stay at their site.", no_args_is_help=True
 )
+app.add_typer(roster.app, name="roster")
 
 
 @app.command("new", epilog=examples("federation new respiratory --classes flu,cold --sites 3"))
@@ -59,7 +59,7 @@ def keys(
     json: Json = False,
 ) -> None:
     """Write a test certificate for the coordinator (--host) or keys that identify sites (--site) into FOLDER."""
-    _need_flower()
+    roster.need_flower()
     from fedul.engines.flower.deploy.keys import make_keys
 
     if not host and not site:
@@ -78,7 +78,7 @@ def demo(
     json: Json = False,
 ) -> None:
     """Train on digits across sites on this machine, with a real SuperLink, real SuperNodes, TLS and keys."""
-    _need_flower()
+    roster.need_flower()
     from fedul.engines.flower.deploy.demo import run_demo
 
     folder, started = Path(out or default_folder("federation")), time.monotonic()
@@ -94,11 +94,6 @@ def demo(
         f"test error [bold]{error:.2%}[/], trained without labels; all processes have ended",
         f"run folder [bold]{escape(str(run.path))}[/], logs beside it",
     )
-
-
-def _need_flower() -> None:
-    if importlib.util.find_spec("flwr") is None:
-        raise InputError("Flower is not installed; install fedul with it: pip install 'fedul[flower]'.")
 
 
 def _as_table(history: Sequence[RoundMetrics]) -> Table:

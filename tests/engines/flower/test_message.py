@@ -79,7 +79,7 @@ def test_anything_but_a_message_is_refused(wrong: RecordDict, reason: str) -> No
         ({"rows": 3.0}, r"expected int @ document\.rows"),
         ({"rows": True}, r"expected int @ document\.rows"),
         ({"identifies_classes": 1}, r"expected bool @ document\.identifies_classes"),
-        ({"priors": [0.5], "\x1b[31m": 1}, r"extra fields found \(\[31m, priors\)"),
+        ({"priors": [0.5], "\x1b[31m": 1}, r"extra fields found \((\[31m, priors|priors, \[31m)\)"),
     ],
 )
 def test_a_document_of_another_form_is_refused_with_the_field(document: dict[str, Any], reason: str) -> None:

@@ -50,6 +50,11 @@ class CoordinatorConfig:
         600.0, "Seconds to wait for replies; a site that is late is left out of the round.", above=0
     )
     attempts: int = option(3, "Attempts at a round before the run ends with an error.", low=1)
+    roster: str | None = option(
+        None,
+        "File with the public keys of the sites (an absolute path); a site of another name or with another key is "
+        "refused.",
+    )
 
     def __post_init__(self) -> None:
         validate_fields(self)
@@ -61,6 +66,8 @@ class CoordinatorConfig:
             raise InputError("classes: give at least two, each once, separated by commas.")
         if self.min_sites > self.sites:
             raise InputError(f"min-sites: {self.min_sites} is more than the {self.sites} sites; give fewer.")
+        if self.roster is not None and not os.path.isabs(self.roster):
+            raise InputError(f"roster: '{self.roster}' is not an absolute path at the coordinator.")
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,8 @@ class SiteConfig:
     state: str = option("state", "Folder for the state between rounds; it holds the encoded rows.")
     min_rows: int = option(20, "With fewer training rows the site does not participate.", low=1)
     max_message_mb: int = option(1024, "Size limit of received messages, in MB.", low=1)
+    key: str | None = option(None, "File with the private identity key of this site.")
+    roster: str | None = option(None, "File with the public keys of all sites.")
 
     def __post_init__(self) -> None:
         validate_fields(self)

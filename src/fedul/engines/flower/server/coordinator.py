@@ -21,6 +21,8 @@ from fedul.algorithms.base import declared_update
 from fedul.config import TrainConfig
 from fedul.core import Matrix, RoundMetrics, validate_test_prior
 from fedul.data.class_mix import parse_class_mix
+from fedul.engines.flower.identity.proof import ReplyVerifier
+from fedul.engines.flower.identity.roster import Roster
 from fedul.engines.flower.protocol.documents import LocalEvaluation, LocalEvaluationRequest
 from fedul.engines.flower.protocol.message import Message, UnreadableMessage
 from fedul.engines.flower.protocol.run_spec import RunSpec
@@ -105,6 +107,7 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
         If too few sites connect or reply.
     """
     config, training = read_settings(settings)
+    roster = _read_roster(config)
     folder, callback = RunFolder(config.out), CallbackList([LogProgress(), *callbacks])
     (test_prior, class_mix), recipe = _parse_mixes(config), Recipe(training)
     stored = _read_stored_run(folder, config, test_prior, class_mix)
@@ -113,6 +116,10 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     folder.make()
     run_id, spec = (stored.run, stored.spec) if stored else (secrets.token_hex(8), None)
     registry = SiteRegistry(transport, config, training, run_id, callback, spec, config.sites)
+    if roster:
+        registry.verifier = ReplyVerifier(roster, run_id)
+    else:
+        callback.on_warning("there is no roster, so any registered key can use the name of any site.")
     spec = spec or registry.agree(test_prior, class_mix)
     recipe = _resolve(recipe, spec)
     registry.training = training = recipe.config
@@ -174,6 +181,16 @@ def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, Train
     _parse_mixes(config)
     # A checkpoint every round: sites keep their state for the round of the last one.
     return config, replace(training, checkpoint_every=1, device="cpu")
+
+
+def _read_roster(config: CoordinatorConfig) -> Roster | None:
+    """Return the roster, if there is one; refuse to wait for more sites than it has."""
+    if config.roster is None:
+        return None
+    roster = Roster.read(config.roster)
+    if config.sites > len(roster.names):
+        raise InputError(f"sites: {config.sites} is more than the {len(roster.names)} of {config.roster}; give fewer.")
+    return roster
 
 
 def _resolve(recipe: Recipe, spec: RunSpec) -> Recipe:

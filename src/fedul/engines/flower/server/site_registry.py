@@ -13,8 +13,10 @@ from fedul.config import TrainConfig
 from fedul.core import Matrix
 from fedul.data.files.schema.column_problems import column_problem
 from fedul.data.files.signature import DataSignature
+from fedul.engines.flower.identity.keys import IdentityError
+from fedul.engines.flower.identity.proof import ReplyVerifier
 from fedul.engines.flower.protocol.documents import HelloReply, HelloRequest, JoinReply, RunRequest
-from fedul.engines.flower.protocol.message import Message, UnreadableMessage
+from fedul.engines.flower.protocol.message import Message, UnreadableMessage, printable
 from fedul.engines.flower.protocol.run_spec import RunSpec, agree_on_spec
 from fedul.engines.flower.server.transport import Transport
 from fedul.engines.flower.settings import CoordinatorConfig, is_valid_site_name
@@ -76,6 +78,8 @@ class SiteRegistry:
         Sites to wait for before the first round.
     sites : dict of str to Site
         Sites that have joined.
+    verifier : ReplyVerifier or None
+        Verifies the signatures of sites; None without a roster, where any registered key can use any name.
     """
 
     transport: Transport
@@ -86,6 +90,7 @@ class SiteRegistry:
     spec: RunSpec | None = None
     expected: int = 0
     sites: dict[str, Site] = field(default_factory=dict)
+    verifier: ReplyVerifier | None = None
     _greeted: set[int] = field(default_factory=set)  # nodes that replied to hello, or failed to
     _failures: Counter[tuple[int, str]] = field(default_factory=Counter)  # missing replies by node and kind of request
     _duplicates: dict[int, str] = field(default_factory=dict)  # nodes that use the name of a connected site
@@ -226,21 +231,35 @@ class SiteRegistry:
 
         A site that reports why it cannot take part is refused. A request without a reply is repeated later.
         """
-        messages = dict.fromkeys(names, Message.of(document))
+        message = Message.of(document)
+        messages = {node: self.verifier.challenge(node, kind, message) if self.verifier else message for node in names}
         for node, reply in self.transport.request(kind, messages, seconds).items():
             if isinstance(reply, Message):
                 try:
-                    yield node, reply.read(reply_type)
-                except UnreadableMessage as problem:
+                    yield node, self._verified(node, kind, names[node], reply).read(reply_type)
+                except (UnreadableMessage, IdentityError) as problem:
                     self._refuse(names[node], str(problem))
                 continue
-            name = (kind == "hello" and reply.site) or names[node]  # a site that joins is known by its name
+            # A site that joins is known by its name; without a signature, a name in an error is only a claim.
+            claimed = f"{names[node]}, which says that it is {reply.site}," if self.verifier else reply.site
+            name = (kind == "hello" and reply.site and claimed) or names[node]
             self._failures[node, kind] += 1
             if reply.final or self._failures[node, kind] >= TRIES:
                 self._refuse(name, reply.reason)
             else:
                 self._greeted.discard(node)
                 self.callback.on_warning(f"site '{name}' does not reply: {reply.reason}; the request is repeated.")
+
+    def _verified(self, node: int, kind: str, name: str, reply: Message) -> Message:
+        """Return a reply whose signature is that of the site of this name; IdentityError if it is not."""
+        if self.verifier is None:
+            return reply
+        if kind == "hello":
+            name = str(reply.document.get("name"))
+        try:
+            return self.verifier.verify(node, kind, name, reply)
+        except IdentityError as problem:
+            raise IdentityError(f"it uses the name '{printable(name, 100)}', but {printable(problem, 300)}") from None
 
     def _refuse(self, name: str, reason: str) -> None:
         self._refused[name] = reason.rstrip(".")

@@ -23,6 +23,7 @@ from fedul._utils.hardware import default_threads, torch_threads
 from fedul.algorithms import ALGORITHMS
 from fedul.core import UnlabeledSets, Weights, prior_ranks
 from fedul.engines.base import Broadcast
+from fedul.engines.flower.identity.proof import prove, take_challenge
 from fedul.engines.flower.protocol.documents import (
     HeldOutRequest,
     HelloReply,
@@ -75,7 +76,10 @@ def handle(kind: str, data: SiteData, request: Message) -> Message:
     """Return the reply to a request of this kind."""
     if kind not in HANDLERS:
         raise PublicError(f"requests '{kind[:40]}' are unknown here; coordinator and sites need the same fedul")
-    return HANDLERS[kind](data, request)
+    request, challenge = take_challenge(request)
+    identity = data.identity  # a key or a roster that cannot be used is an error before anything is disclosed
+    reply = HANDLERS[kind](data, request)
+    return prove(reply, kind, challenge, identity) if challenge and identity else reply
 
 
 def public_text(problem: Exception) -> str:

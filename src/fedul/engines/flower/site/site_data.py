@@ -22,6 +22,7 @@ from fedul.data.files.schema.table import Number, TableSchema
 from fedul.data.files.signature import DataSignature
 from fedul.data.load import resolve_data_config
 from fedul.engines.client_store import DiskStore
+from fedul.engines.flower.identity.roster import SiteIdentity
 from fedul.engines.flower.protocol.run_spec import RunSpec
 from fedul.engines.flower.settings import SiteConfig
 from fedul.engines.flower.site.row_cache import read_row_cache, write_row_cache
@@ -139,6 +140,11 @@ class SiteData:
                 f"the state folder {self.config.state} cannot be used ({reason}); let the site's account write to it, "
                 "free disk space, or choose another folder (state in the site's settings)."
             ) from None
+
+    @cached_property
+    def identity(self) -> SiteIdentity | None:
+        """Name and key of the site, with the roster that it holds; None without a key."""
+        return SiteIdentity.read(self.config)
 
     def _run_folder(self, run: str) -> Path:
         """Return the private folder of a run, created if needed."""

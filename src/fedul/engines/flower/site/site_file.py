@@ -13,9 +13,12 @@ from fedul._utils.settings import build_config, read_toml, refuse_unknown
 from fedul.engines.flower.settings import SiteConfig, is_valid_site_name
 from fedul.errors import EnvironmentFailure, InputError
 
+PATHS = ("state", "key", "roster")
+"""Settings that are paths."""
+
 
 def read_site_file(path: str) -> tuple[SiteConfig, dict[str, Any]]:
-    """Return a site's settings and its [data] options; a relative state folder is resolved beside the file."""
+    """Return a site's settings and its [data] options; relative paths are resolved beside the file."""
     file = Path(path).expanduser()
     stored = read_toml(str(file))
     options = stored.pop("data", None)
@@ -26,7 +29,10 @@ def read_site_file(path: str) -> tuple[SiteConfig, dict[str, Any]]:
         config = build_config(SiteConfig, stored)
     except InputError as problem:
         raise InputError(f"{file}: {problem}") from None
-    return replace(config, state=str(resolve_beside(file, config.state))), options
+    paths: dict[str, Any] = {
+        name: str(resolve_beside(file, path)) for name in PATHS if (path := getattr(config, name)) is not None
+    }
+    return replace(config, **paths), options
 
 
 def site_name_in(path: str) -> str:

@@ -1,0 +1,1 @@
+"""Identity of sites: keys, the roster that binds names to keys, and signed replies."""
