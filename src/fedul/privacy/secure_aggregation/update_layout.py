@@ -129,7 +129,8 @@ class UpdateLayout:
         NotFinite
             If a value is not a finite number.
         """
-        loss = float(np.clip(update.loss, -LOSS_RANGE, LOSS_RANGE))
+        # A site with private rows has no loss to report; the coordinator knows this from the settings.
+        loss = 0.0 if update.loss is None else float(np.clip(update.loss, -LOSS_RANGE, LOSS_RANGE))
         values: dict[str, Values] = {
             "delta": _flatten(update.delta, self.spec.delta),
             "buffers": _flatten(update.buffers, self.spec.buffers),
