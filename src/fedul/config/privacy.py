@@ -38,7 +38,7 @@ class PrivacyOptions:
         None, "Adapt --client-dp-clip to this quantile of the norms of updates.", above=0, high=0.999
     )
     prior_epsilon: float | None = option(
-        None, "Perturb the class priors of every set before they are used: epsilon of one set.", above=0
+        None, "Perturb the class priors before anything uses them: epsilon of the class of one row.", above=0
     )
     secure_aggregation: bool = option(
         False, "Hide every single update: the coordinator learns sums over the participating clients only."

@@ -124,6 +124,9 @@ class ClientTable(Sequence[UnlabeledSets]):
         inputs = move(self.inputs)
         return self if inputs is self.inputs else replace(self, inputs=inputs)
 
+    def with_priors(self, priors: Matrix, noise: float) -> ClientTable:
+        return replace(self, stacked_priors=priors, prior_scope=replace(self.prior_scope, noise=noise))
+
     def digest_parts(self) -> Iterator[bytes]:
         kind, inputs = f", {self.inputs.shape!r}, {self.inputs.dtype!r})".encode(), inputs_digest(self.inputs)
         scope = b"" if self.prior_scope == PriorScope() else repr(self.prior_scope).encode()

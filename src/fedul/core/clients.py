@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -66,6 +67,9 @@ class Clients(Protocol):
 
     def moved(self, move: Move) -> Clients:
         """Return the clients with their inputs moved; the same object if nothing changes."""
+
+    def with_priors(self, priors: Matrix, noise: float) -> Clients:
+        """Return the clients with other class priors (S, K), whose class counts have noise of this deviation."""
 
     def digest_parts(self) -> Iterator[bytes]:
         """Yield the bytes of all clients, sorted by name, for a fingerprint."""
@@ -128,6 +132,14 @@ class ClientList(tuple[UnlabeledSets, ...]):
         if all(inputs[id(client.inputs)] is client.inputs for client in self):
             return self
         return ClientList(_with_inputs(client, inputs[id(client.inputs)]) for client in self)
+
+    def with_priors(self, priors: Matrix, noise: float) -> ClientList:
+        ends = np.cumsum([len(client.priors) for client in self])
+        parts = np.split(priors, ends[:-1])
+        return ClientList(
+            replace(client, priors=part, prior_scope=replace(client.prior_scope, noise=noise))
+            for client, part in zip(self, parts, strict=True)
+        )
 
     def digest_parts(self) -> Iterator[bytes]:
         hashed = {id(source): inputs_digest(source) for source in self.sources}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
@@ -160,6 +160,23 @@ class Federation:
         """What all clients share: classes, test prior, and form of the inputs."""
         mix = self.columns.class_mix
         return TaskSpec(self.classes, self.test_prior, self.input_shape, self.scaling, self.schema, mix)
+
+    def with_noisy_priors(self, priors: Matrix, noise: float) -> Federation:
+        """Return the federation with perturbed class priors.
+
+        A test prior that is the class mix of all rows becomes the perturbed one.
+
+        Parameters
+        ----------
+        priors : ndarray of shape (S, K)
+            Class priors of all sets, one client after another.
+        noise : float
+            Standard deviation of the noise of the numbers of rows of each class.
+        """
+        is_natural = np.allclose(self.test_prior, self.columns.class_mix, rtol=0, atol=1e-9)
+        clients = self.columns.with_priors(priors, noise)
+        test_prior = clients.class_mix if is_natural else self.test_prior
+        return replace(self, clients=cast(Sequence[UnlabeledSets], clients), test_prior=test_prior)
 
     def fingerprint(self) -> str:
         """Return a hash of all clients and of what they share, independent of the order of clients."""

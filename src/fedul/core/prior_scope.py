@@ -6,7 +6,7 @@ whole numbers of rows, whatever they were counted on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,6 +29,9 @@ class PriorScope:
         Largest rounding error of a share: half of the last decimal place.
     missing : float, default=0.0
         Share of the rows that the priors speak of which the client does not have, as in cross-fitting.
+    noise : float, default=0.0
+        Standard deviation of the noise that was added to the number of rows of each class (`--prior-epsilon`), for
+        shares that are not rounded; for others it is ``1 + 4 * rounding * rows`` times as large.
 
     Examples
     --------
@@ -39,12 +42,15 @@ class PriorScope:
     of: str = PRIOR_SCOPES[0]
     rounding: float = 0.0
     missing: float = 0.0
+    noise: float = field(default=0.0, repr=False)  # fingerprints of data contain the repr
 
     def __post_init__(self) -> None:
         if self.of not in PRIOR_SCOPES:
             raise InputError(f"priors-of: '{self.of}' is unknown; use one of {', '.join(PRIOR_SCOPES)}.")
         if not 0 <= self.rounding < 1 or not 0 <= self.missing < 1:
             raise InputError("priors-of: rounding and missing are shares in 0..1 (below 1); correct them.")
+        if self.noise < 0:
+            raise InputError(f"priors-of: noise is a standard deviation, and {self.noise:g} is negative; correct it.")
 
     @classmethod
     def of_value(cls, value: PriorScope | str) -> PriorScope:
@@ -54,14 +60,15 @@ class PriorScope:
     @property
     def exact(self) -> bool:
         """Whether the priors are the class shares of exactly the rows they speak of, and the client has all these."""
-        return self.of != "population" and not self.rounding and not self.missing
+        return self.of != "population" and not self.rounding and not self.missing and not self.noise
 
     def relative_variance(self, priors: Matrix, rows: Matrix) -> Matrix:
         """Return the variance of the class shares of a set's rows around its priors, in units of multinomial variance.
 
         It is 0 for shares counted on exactly these rows, 1 for exact shares of a population, and ``missing`` for a
         random part of the counted rows (hypergeometric variance). Rounding adds to it: an error that is uniform within
-        plus and minus ``rounding`` has the variance ``rounding**2 / 3``.
+        plus and minus ``rounding`` has the variance ``rounding**2 / 3``. So does noise: its variance is
+        divided by ``rows**2``.
 
         Parameters
         ----------
@@ -86,7 +93,8 @@ class PriorScope:
         sampling = 1.0 if self.of == "population" else self.missing
         multinomial = (priors * (1 - priors)).sum(1) / np.maximum(rows, 1)  # summed over the classes
         uncertain = (priors > 0) & (priors < 1)
-        rounding = self.rounding**2 / 3 * uncertain.sum(1)
+        noise = self.noise * (1 + 4 * self.rounding * rows) / np.maximum(rows, 1)
+        errors = (self.rounding**2 / 3 + noise**2) * uncertain.sum(1)
         one_class = multinomial == 0
-        variance: Matrix = np.where(one_class, 0, sampling + rounding / np.where(one_class, 1, multinomial))
+        variance: Matrix = np.where(one_class, 0, sampling + errors / np.where(one_class, 1, multinomial))
         return variance

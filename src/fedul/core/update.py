@@ -26,8 +26,8 @@ class Update:
         Rows that the client trained on.
     steps : float
         Effective number of plain gradient steps (larger than the steps taken, with momentum).
-    loss : float or None
-        Mean local loss; None if rows are private, because nothing protects it.
+    loss : float
+        Mean local loss.
     buffers : dict of str to Tensor
         Change of the buffers that changed, in floating point.
     message : dict of str to Tensor
@@ -38,7 +38,7 @@ class Update:
     delta: Weights
     rows: int
     steps: float
-    loss: float | None
+    loss: float
     buffers: Weights = field(default_factory=dict)
     message: Weights = field(default_factory=dict)
 
@@ -53,15 +53,15 @@ class MeanUpdate:
         Means of the tensors of the updates.
     steps : float
         Mean of their effective steps.
-    clients : int
-        Number of updates.
+    clients : float
+        Number of updates, or the expected number where the exact one is private.
     """
 
     delta: Weights
     buffers: Weights
     message: Weights
     steps: float
-    clients: int
+    clients: float
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from fedul.training import (
     settings_difference,
     train_parts,
 )
+from fedul.training.perturbed_priors import stored_study
 from fedul.training.run_data import load_run_data
 from fedul.training.run_files import CHECK, EVALUATION, FOLDS
 from fedul.training.truth_metrics import error_at_prior
@@ -184,6 +185,7 @@ def _load_data(target: _Target, truth_column: str | None, data: Any, priors: Any
     if study is None or truth_column is not None or data is not None or priors is not None:
         folder = None if target.folder is None else target.folder.path
         return load_run_data(target.record, folder, data=data, priors=priors, truth_column=truth_column)
+    study = stored_study(study, None if target.folder is None else target.folder.path)
     if study.federation.fingerprint() != target.record.data_fingerprint:
         raise InputError(f"{target.name}: its data has changed since it was trained; train again, or restore the data.")
     return study

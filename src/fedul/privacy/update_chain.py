@@ -1,12 +1,13 @@
 """The chain of steps that a client's update passes through before it leaves the client.
 
 A step may clip, add noise, compress or mask. It also transforms the declaration of the update, so that the coordinator
-checks what it receives against what was declared. The chain is empty today: updates leave as they are.
+checks what it receives against what was declared. Without privacy options the chain is empty.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from fedul.config import TrainConfig
 from fedul.core import Update, UpdateSpec
@@ -24,11 +25,14 @@ class UpdateContext:
         Number of the round, from 1.
     seed : int
         Seed of the run.
+    clips : mapping of str to float
+        Largest norm of each group of its tensors (`fedul.privacy.clipping`); empty if nothing is clipped.
     """
 
     client: str
     round: int
     seed: int
+    clips: Mapping[str, float] = field(default_factory=dict)
 
 
 class UpdateStep:
@@ -70,4 +74,6 @@ class UpdateChain:
 
 def build_update_chain(config: TrainConfig) -> UpdateChain:
     """Return the chain that a configuration asks for; coordinator and clients build the same one."""
-    return UpdateChain()
+    from fedul.privacy.clipping import ClipUpdates  # its steps import this module
+
+    return UpdateChain((ClipUpdates(config.client_dp_quantile is not None),) if config.protects_clients else ())

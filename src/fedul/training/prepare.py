@@ -16,9 +16,11 @@ from fedul.engines.simulation.engine import SimulationEngine
 from fedul.engines.simulation.shared_inputs import SharedInputs
 from fedul.errors import InputError
 from fedul.models.weights import precision_of, weights_of
+from fedul.privacy.prior_noise import PerturbedPriors
 from fedul.training.callbacks import Callback, RunInfo
 from fedul.training.check_fit import check_fit
 from fedul.training.choice import Choice, resolve_recipe
+from fedul.training.perturbed_priors import perturb_study, prior_noise_warnings
 from fedul.training.recipe import Recipe
 from fedul.training.resolve import resolve_run
 from fedul.training.result import Run
@@ -47,6 +49,8 @@ class PreparedRun:
         The run folder, if there is one.
     resume : bool
         Whether a run in the folder is continued.
+    perturbed : PerturbedPriors or None
+        The class priors, if they are perturbed in this run.
     """
 
     study: Study
@@ -56,6 +60,7 @@ class PreparedRun:
     record: RunRecord
     folder: RunFolder | None
     resume: bool
+    perturbed: PerturbedPriors | None = None
 
     @property
     def federation(self) -> Federation:
@@ -91,16 +96,15 @@ def prepare_run(
 
     Warnings go to the callback. Nothing is written.
     """
-    study = Study.of(data)
+    study, perturbed = perturb_study(Study.of(data), recipe.config, None if folder is None else folder.path)
     recipe, choice = resolve_run(study, recipe, folder, callback, train_parts)
     store = MemoryStore() if folder is None else folder.client_store()
     context = _build_context(study, recipe, store, shared_inputs)
-    warnings = [*study.warnings, *recipe.left_out(study.truth)]
-    for message in [*warnings, *_startup_warnings(study.federation, context, recipe.config, force=force)]:
+    for message in [*study.warnings, *_startup_warnings(study.federation, context, recipe.config, force=force)]:
         callback.on_warning(message)
     decided = replace(recipe.config, model=context.model_name, precision=context.precision)
     record = RunRecord.of(decided, context.module, study.origin, study.federation.fingerprint())
-    return PreparedRun(study, recipe, choice, context, record, folder, resume)
+    return PreparedRun(study, recipe, choice, context, record, folder, resume, perturbed)
 
 
 def validate_run(data: Study, recipe: Recipe, *, force: bool = False) -> None:
@@ -121,6 +125,7 @@ def _startup_warnings(federation: Federation, context: RunContext, config: Train
     clients = config.participants(len(federation.clients))
     messages += context.method.startup_warnings(config.rounds)
     messages += context.algorithm.startup_warnings(weights_of(context.module), clients)
+    messages += prior_noise_warnings(federation, config.prior_epsilon)
     return [*messages, *context.engine.warnings]
 
 
@@ -141,7 +146,7 @@ def _build_context(
     model, classes = name if recipe.model is None else recipe.model, len(federation.classes)
     module = models.build(model, federation.input_shape, classes, config.seed, federation.test_prior)
     method = recipe.make_method(truth)
-    check_fit(federation, module, name, method, config)
+    check_fit(federation, module, method, config)
     if config.start_weights:
         models.load_start_weights(module, config.start_weights)
     algorithm = recipe.make_algorithm()

@@ -16,6 +16,7 @@ from fedul.config import IN_MEMORY
 from fedul.core import Study
 from fedul.data.load import load
 from fedul.errors import InputError
+from fedul.training.perturbed_priors import stored_study
 from fedul.training.run_files import CONFIG
 from fedul.training.run_record import RunRecord, recorded_paths
 
@@ -51,7 +52,7 @@ def load_run_data(
     added = {} if truth_column is None else {"truth_column": truth_column}
     for options in _options_to_try(record, folder, given):
         _check_present(name, {key: value for key, value in options.items() if key not in given})
-        study = load(**{**options, **given, **added})
+        study = stored_study(load(**{**options, **given, **added}), folder)
         if study.federation.fingerprint() == record.data_fingerprint:
             return study
     if given:

@@ -8,6 +8,9 @@ CONFIG = "config.json"
 CHOICE = "choice.json"
 """Settings that were chosen on sets left out, with their scores."""
 
+PERTURBED_PRIORS = "perturbed-priors.safetensors"
+"""Class priors with noise, if they are perturbed, so that they are drawn once."""
+
 METRICS = "metrics.jsonl"
 """One line of metrics per round."""
 

@@ -20,8 +20,10 @@ from fedul.core import RoundMetrics
 from fedul.engines.client_store import DiskStore
 from fedul.errors import InputError
 from fedul.models import Model
+from fedul.privacy.prior_noise import PerturbedPriors
 from fedul.training import run_files
 from fedul.training.choice import Choice
+from fedul.training.perturbed_priors import write_perturbed
 from fedul.training.result import RunResult
 from fedul.training.run_record import RunRecord
 from fedul.training.state import TrainingState, read_checkpoint, write_checkpoint
@@ -48,7 +50,9 @@ class RunFolder:
         self._identity = ""  # digest of what distinguishes this run from others
 
     @contextmanager
-    def opened(self, record: RunRecord, *, resume: bool) -> Iterator[TrainingState | None]:
+    def opened(
+        self, record: RunRecord, *, resume: bool, perturbed: PerturbedPriors | None = None
+    ) -> Iterator[TrainingState | None]:
         """Prepare the folder for a run and yield the state to resume from, if there is one.
 
         A folder that holds something else is refused, and nothing in it is changed. Other processes are kept out until
@@ -58,6 +62,8 @@ class RunFolder:
         self.make()
         with self._locked():
             self.check(record, resume=resume)  # again: it may have changed before it was locked
+            if perturbed is not None:  # before the record, so that a run that is killed in between uses them too
+                write_perturbed(self.path, perturbed)
             yield self._prepare(record)
 
     def check_free(self) -> None:
@@ -126,7 +132,7 @@ class RunFolder:
             others = [p.name for p in self.path.iterdir()] if self.path.is_dir() else []
         except OSError as problem:
             raise InputError(f"{self.path}: cannot be read ({problem.strerror}); choose another folder.") from None
-        if any(not name.startswith(".") for name in others):
+        if any(not name.startswith(".") and name != run_files.PERTURBED_PRIORS for name in others):
             raise InputError(
                 f"{self.path}: is not empty and not a run of fedul (no {file.name} in it); choose another folder."
             )

@@ -177,7 +177,7 @@ def _train_steps(
 ) -> RunSteps[Run]:
     """Train a prepared run, step by step."""
     context, config, folder, choice, federation = run.context, run.recipe.config, run.folder, run.choice, run.federation
-    opened = nullcontext() if folder is None else folder.opened(run.record, resume=run.resume)
+    opened = nullcontext() if folder is None else folder.opened(run.record, resume=run.resume, perturbed=run.perturbed)
     with opened as state:
         if folder is not None and choice is not None:
             folder.save_choice(choice)

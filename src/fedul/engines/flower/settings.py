@@ -78,6 +78,12 @@ class SiteConfig:
     state: str = option("state", "Folder for the state between rounds; it holds the encoded rows.")
     min_rows: int = option(20, "With fewer training rows the site does not participate.", low=1)
     max_message_mb: int = option(1024, "Size limit of received messages, in MB.", low=1)
+    prior_epsilon: float | None = option(
+        None,
+        "Perturb the class priors before anything uses them: epsilon of the class of one row (docs/privacy.md). They "
+        "are drawn once and stored in the state folder.",
+        above=0,
+    )
     key: str | None = option(None, "File with the private identity key of this site.")
     roster: str | None = option(None, "File with the public keys of all sites.")
 

@@ -120,7 +120,7 @@ class TrainReply:
 
     rows: int
     steps: float
-    loss: float | None
+    loss: float
     held_out: HeldOutSums | None
 
 

@@ -28,6 +28,7 @@ from fedul.engines.flower.settings import SiteConfig
 from fedul.engines.flower.site.row_cache import read_row_cache, write_row_cache
 from fedul.engines.flower.site.site_adjustment import adjust_site
 from fedul.engines.flower.site.site_file import private_folder, read_site_file, resolve_beside
+from fedul.engines.flower.site.site_priors import perturb_site, read_draws
 from fedul.errors import EnvironmentFailure, InputError
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class SiteData:
         if isinstance(self.data, BenchmarkDataConfig):
             if spec.site_adjustment:
                 raise InputError("site-adjustment: is for the files of a site, not for a data set by name.")
-            return self._with_class_order(self._client_of_study(), spec)
+            return self._with_class_order(self._perturbed(self._client_of_study()), spec)
         sources = {"spec": _digest(spec.to_dict()), "data": self._data_digest()}
         with self.explain_state_errors():
             folder = self._run_folder(run)
@@ -112,7 +113,7 @@ class SiteData:
                     f"the encoded rows of this run are missing in {folder}; they are made from the files again."
                 )
             self._check_spec(spec)
-            client = self._with_class_order(self._file_rows.clients(spec.schema)[0], spec)
+            client = self._with_class_order(self._perturbed(self._file_rows.clients(spec.schema)[0]), spec)
             with self.explain_state_errors():
                 if spec.site_adjustment:
                     client = adjust_site(client, spec, folder)
@@ -182,6 +183,16 @@ class SiteData:
                 raise InputError(f"the coordinator asks for column '{unknown[0]}', which the site does not offer.")
             if any(isinstance(column, Number) and not 0 < column.deviation < math.inf for column in schema.columns):
                 raise InputError("the coordinator's schema has a standard deviation that is not positive.")
+
+    def _perturbed(self, client: UnlabeledSets) -> UnlabeledSets:
+        """Return the client with perturbed class priors, if the site's settings ask for them."""
+        with self.explain_state_errors():
+            state = private_folder(Path(self.config.state))
+            client, is_new = perturb_site(client, self.classes, self.config.prior_epsilon, state)
+        if is_new:
+            total = sum(draw.epsilon for draw in read_draws(state))
+            log_warning(f"class priors are perturbed; all draws so far have epsilon {total:g} together.")
+        return client
 
     def _with_class_order(self, client: UnlabeledSets, spec: RunSpec) -> UnlabeledSets:
         """Return the client with its class priors in the order of the spec."""
