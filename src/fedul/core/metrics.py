@@ -17,8 +17,8 @@ class RoundMetrics(Document):
     ----------
     round : int
         Number of the round, from 1.
-    loss : float
-        Mean training loss over the rows of the participating clients.
+    loss : float or None
+        Mean training loss over the rows of the participating clients; None if rows are private.
     clients : int
         Clients whose update was aggregated.
     seconds : float
@@ -42,7 +42,7 @@ class RoundMetrics(Document):
     """
 
     round: int
-    loss: float
+    loss: float | None
     clients: int
     seconds: float = 0.0
     directive: Mapping[str, float] = field(default_factory=dict)

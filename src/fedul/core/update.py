@@ -26,8 +26,8 @@ class Update:
         Rows that the client trained on.
     steps : float
         Effective number of plain gradient steps (larger than the steps taken, with momentum).
-    loss : float
-        Mean local loss.
+    loss : float or None
+        Mean local loss; None if rows are private, because nothing protects it.
     buffers : dict of str to Tensor
         Change of the buffers that changed, in floating point.
     message : dict of str to Tensor
@@ -38,7 +38,7 @@ class Update:
     delta: Weights
     rows: int
     steps: float
-    loss: float
+    loss: float | None
     buffers: Weights = field(default_factory=dict)
     message: Weights = field(default_factory=dict)
 

@@ -109,6 +109,21 @@ class Method(ABC):
             The rows of the step and their targets.
         """
 
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        """Return the method for clients whose rows are private, and sentences on what it leaves out.
+
+        The loss of the result must be the mean over the rows of a step of one term per row, which depends on no other
+        row. Targets that `task` or `begin_round` compute may depend on class priors, numbers of rows, the global
+        weights and the row itself. `fedul.methods.row_private` uses this only if the class of the method itself defines
+        it.
+
+        Raises
+        ------
+        InputError
+            If there is no such form.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define row_private.")
+
     @property
     def needs_evaluation(self) -> bool:
         """Whether `directive` depends on the held-out evaluation of the previous round."""

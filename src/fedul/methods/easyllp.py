@@ -19,6 +19,7 @@ one row per set and one-hot priors it is supervised learning by the Brier score.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,6 +42,9 @@ class EasyLLP(Method):
     """
 
     vectorized: ClassVar[bool] = True
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        return self, ()
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         device, precision = client.inputs.device, compute_dtype(client.inputs)

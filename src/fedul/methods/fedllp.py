@@ -10,7 +10,7 @@ supervised learning. Steps mix rows of all sets, so that the statistics of batch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from fedul._utils.settings import option
 from fedul.core import TaskSpec, UnlabeledSets, compute_dtype
 from fedul.methods.base import ClientState, Method
 from fedul.methods.operations import prior_shift, set_means, softmax
+from fedul.methods.row_private import row_privacy_refused
 from fedul.methods.task import Predict, Step, Targets, Task
 
 MIN_SHARE = 1e-4
@@ -46,6 +47,9 @@ class FedLLP(Method):
     )
 
     vectorized: ClassVar[bool] = True
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        raise row_privacy_refused("fedllp", "it fits mean predictions over whole sets")
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         device, precision = client.inputs.device, compute_dtype(client.inputs)

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from fedul._utils.settings import option
 from fedul.core import RoundMetrics, TaskSpec, UnlabeledSets
-from fedul.methods.base import ClientState
+from fedul.methods.base import ClientState, Method
 from fedul.methods.consistency import consistency_loss, draw_direction
 from fedul.methods.fedllp import FedLLP
+from fedul.methods.row_private import row_privacy_refused
 from fedul.methods.task import Predict, Step, Targets, Task
 
 
@@ -41,6 +42,9 @@ class FedLLPVAT(FedLLP):
     weight: float = option(0.05, "Weight of the consistency term; with 0 this is fedllp.", low=0)
     norm: float = option(6.0, "Length of the perturbation.", low=0)
     ramp_rounds: int = option(12, "Rounds over which the weight grows to its full size.", low=0)
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        raise row_privacy_refused("fedllp-vat", "it fits mean predictions over whole sets")
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         task = super().task(client, spec)

@@ -9,7 +9,7 @@ a confident row trains on all of its pseudo labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from fedul._utils.settings import option
 from fedul.core import TaskSpec, UnlabeledSets, compute_dtype
 from fedul.methods.base import Method
 from fedul.methods.operations import cross_entropies, prior_shift
+from fedul.methods.row_private import row_privacy_refused
 from fedul.methods.task import Predict, Step, Targets, Task, take_rows
 
 
@@ -45,6 +46,9 @@ class FedPL(Method):
     shape: float = option(0.75, "Mixing weights are drawn from Beta(shape, shape).", low=1e-3)
 
     vectorized: ClassVar[bool] = True
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        raise row_privacy_refused("fedpl", "it mixes pairs of rows")
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         device, precision = client.inputs.device, compute_dtype(client.inputs)

@@ -7,6 +7,7 @@ priors it is supervised learning with the logits z + log(s / pi), where s is the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,6 +36,9 @@ class FedUL(Method):
 
     vectorized: ClassVar[bool] = True
     uses_transition: ClassVar[bool] = True
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        return self, ()
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         return set_task(client, client.train, spec)

@@ -16,7 +16,7 @@ a client differ from those of other clients, which a softmax over the sets of on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -24,11 +24,12 @@ from torch import Tensor
 from fedul._utils.settings import option
 from fedul.core import RoundMetrics, Rows, TaskSpec, UnlabeledSets, compute_dtype, gather_rows
 from fedul.errors import InputError
-from fedul.methods.base import Alternative, ClientState
+from fedul.methods.base import Alternative, ClientState, Method
 from fedul.methods.consistency import consistency_loss, draw_direction
 from fedul.methods.fedllp import FedLLP
 from fedul.methods.fedul_refined import FedULRefined
 from fedul.methods.operations import log_softmax, prior_shift
+from fedul.methods.row_private import row_privacy_refused
 from fedul.methods.task import Predict, Step, Targets, Task
 
 WEIGHT_VARIANCE = 2.5**2
@@ -77,6 +78,23 @@ class FedULCombined(FedULRefined):
         super().__post_init__()
         if not (self.set_weight or self.proportion_weight or self.soft_weight):
             raise InputError("fedul-combined: one of set_weight, proportion_weight and soft_weight must be above 0.")
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        if not (self.set_weight or self.soft_weight):
+            raise row_privacy_refused("fedul-combined", "without set_weight and soft_weight, nothing of it is left")
+        weights = {
+            "the agreement of mean predictions with the priors (proportion_weight)": self.proportion_weight,
+            "refinement (trust)": self.trust,
+            "consistency (consistency_weight), for which the deviation of rows is measured": self.consistency_weight,
+        }
+        names = ", ".join(name for name, weight in weights.items() if weight)
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        zero = {"proportion_weight": 0.0, "consistency_weight": 0.0, "trust": 0.0}
+        # A single term has weight 1, so that the usual limits of the gradient of a row fit.
+        weight = {} if self.soft_weight else {"set_weight": 1.0}
+        private = RowPrivateCombined(**{**values, **zero, **weight})
+        notes = [f"fedul-combined: rows are private, so terms of several rows are left out: {names}."] if names else []
+        return private, notes
 
     def startup_warnings(self, rounds: int) -> list[str]:
         return []  # refinement is a bonus here
@@ -162,6 +180,20 @@ class FedULCombined(FedULRefined):
             change = consistency_loss(predict, half, of_half, step.shared["length"], step.shared["own"])
             terms.append(self.consistency_weight * half.mean(change))
         return sum(terms[1:], terms[0])
+
+
+@dataclass(frozen=True)
+class RowPrivateCombined(FedULCombined):
+    """FedUL combined with private rows: -log Q and the class priors as soft labels, which are sums over rows.
+
+    With soft_weight = 0 and the class mix of each client it is FedUL.
+    """
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        return self, ()
+
+    def alternatives(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Alternative]:
+        return [Alternative("private")]
 
 
 def _row_deviation(inputs: Tensor, rows: Rows, spec: TaskSpec) -> float:

@@ -34,6 +34,7 @@ from fedul.errors import InputError
 from fedul.methods.base import ClientState, Method
 from fedul.methods.fedul import FedUL, log_loss, set_task
 from fedul.methods.operations import log_softmax, set_means, set_sizes
+from fedul.methods.row_private import row_privacy_refused
 from fedul.methods.task import Predict, Step, Targets, Task, take_rows
 
 SINKHORN_STEPS = 20
@@ -89,6 +90,11 @@ class FedULRefined(Method):
     @property
     def needs_evaluation(self) -> bool:
         return bool(self.trust)
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        raise row_privacy_refused(
+            "fedul-refined", "its soft labels match the sums over whole sets, and without them it is fedul"
+        )
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         rows, device, precision = client.prior_rows, client.inputs.device, compute_dtype(client.inputs)

@@ -20,7 +20,7 @@ each class against the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -31,6 +31,7 @@ from fedul.core import TaskSpec, UnlabeledSets
 from fedul.methods.base import ClientState, Method
 from fedul.methods.fedllp import FedLLP
 from fedul.methods.operations import log_softmax, set_sizes, set_sums
+from fedul.methods.row_private import row_privacy_refused
 from fedul.methods.task import Predict, Step, Targets, Task, take_rows
 
 LARGEST_LOG_ODDS = 40.0
@@ -50,6 +51,9 @@ class LLPPVC(Method):
     """
 
     vectorized: ClassVar[bool] = True
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        raise row_privacy_refused("llp-pvc", "its soft labels follow from all rows of a set")
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         return FedLLP().task(client, spec)

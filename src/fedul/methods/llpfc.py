@@ -21,7 +21,7 @@ priors and one set per class it is supervised learning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -67,6 +67,9 @@ class LLPFC(Method):
 
     vectorized: ClassVar[bool] = True
     uses_transition: ClassVar[bool] = True
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        return self, ()
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         device, precision = client.inputs.device, compute_dtype(client.inputs)

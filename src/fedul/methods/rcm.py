@@ -23,6 +23,7 @@ supervised learning with rows weighted by pi_k / s_k.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -45,6 +46,9 @@ class RCM(Method):
 
     vectorized: ClassVar[bool] = True
     uses_transition: ClassVar[bool] = True
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        return self, ()
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         return set_task(client, client.train, spec)

@@ -10,7 +10,7 @@ priors it is supervised learning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -32,6 +32,9 @@ class SoftEM(Method):
 
     vectorized: ClassVar[bool] = True
     uses_transition: ClassVar[bool] = True
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        return self, ()
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         return set_task(client, client.train, spec)

@@ -12,6 +12,7 @@ class mix of all rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,6 +33,9 @@ class SoftLabels(Method):
     """
 
     vectorized: ClassVar[bool] = True
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        return self, ()
 
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         device = client.inputs.device

@@ -7,7 +7,8 @@ labels = 0.1 it is the "FedAvg 10%" of Lu et al., ICLR 2022.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from fedul._utils.randomness import numpy_generator
 from fedul._utils.settings import option
-from fedul.core import Federation, Labels, TaskSpec, Truth, UnlabeledSets, compute_dtype
+from fedul.core import Federation, Labels, Matrix, TaskSpec, Truth, UnlabeledSets, compute_dtype
 from fedul.errors import InputError
 from fedul.methods.base import Method
 from fedul.methods.operations import cross_entropies, prior_shift
@@ -44,6 +45,9 @@ class Supervised(Method):
     vectorized: ClassVar[bool] = True
     needs_truth: ClassVar[bool] = True
 
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        return RowPrivateSupervised(**{f.name: getattr(self, f.name) for f in fields(self)}), ()
+
     def task(self, client: UnlabeledSets, spec: TaskSpec) -> Task:
         device = client.inputs.device
         known = self.labelled_rows(client)
@@ -52,7 +56,7 @@ class Supervised(Method):
                 "method supervised: needs the labels of a study, and this federation has none; use method fedul."
             )
         labels = self.truth.train_labels[client.name][known]
-        mix = np.bincount(labels, minlength=len(spec.classes)) / len(labels)
+        mix = self.class_mix(client, labels)
         label = torch.from_numpy(labels).to(device)
         offset = prior_shift(mix, spec.test_prior).to(device, compute_dtype(client.inputs))
 
@@ -63,6 +67,11 @@ class Supervised(Method):
     def loss(self, predict: Predict, step: Step) -> Tensor:
         logits = predict(step.inputs) + step.shared["offset"]
         return step.mean(cross_entropies(logits, step.targets["label"]))
+
+    def class_mix(self, client: UnlabeledSets, labels: Labels) -> Matrix:
+        """Return the class mix (K,) of the labelled rows."""
+        mix: Matrix = np.bincount(labels, minlength=len(client.class_mix)) / len(labels)
+        return mix
 
     def labelled_rows(self, client: UnlabeledSets) -> Labels:
         """Return the positions of the training rows whose label is known; a row in several sets counts as one."""
@@ -75,3 +84,17 @@ class Supervised(Method):
     def labels_used(self, federation: Federation) -> int:
         pairs = ((c.inputs.data_ptr(), c.train.index.numpy()[self.labelled_rows(c)]) for c in federation.clients)
         return len({(source, int(i)) for source, index in pairs for i in index})
+
+
+@dataclass(frozen=True)
+class RowPrivateSupervised(Supervised):
+    """Supervised learning with private rows: the class mix of a client is that of its class priors, not of its labels.
+
+    With counts of labels as class priors it is supervised learning.
+    """
+
+    def row_private(self) -> tuple[Method, Sequence[str]]:
+        return self, ()
+
+    def class_mix(self, client: UnlabeledSets, labels: Labels) -> Matrix:
+        return client.class_mix

@@ -8,14 +8,17 @@ from fedul.config import TrainConfig
 from fedul.core import Federation
 from fedul.errors import InputError
 from fedul.methods.base import Method
+from fedul.privacy.dp_sgd.network_check import check_network
 
 
-def check_fit(federation: Federation, module: nn.Module, method: Method, config: TrainConfig) -> None:
+def check_fit(federation: Federation, module: nn.Module, name: str, method: Method, config: TrainConfig) -> None:
     """Refuse what would fail only in the first step."""
     if config.augment != "none" and len(federation.input_shape) != 3:
         raise InputError(f"augment {config.augment}: needs images, but a row has shape {federation.input_shape}.")
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise InputError("the model has no weights to train; use one that has.")
+    if config.protects_rows:
+        check_network(module, name, federation.input_shape)
     if config.batch_size == 1 and any(isinstance(layer, nn.BatchNorm1d) for layer in module.modules()):
         raise InputError("batch-size 1: batch norm needs two rows a step; use a larger one, or another model.")
     if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):

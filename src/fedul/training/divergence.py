@@ -73,7 +73,7 @@ def check_diverged(
             raise diverged(f"the training diverged ({losses}), so no classifier is delivered", config)
         if found == "worse":
             callback.on_warning(f"the classifier is worse than one that says nothing: {losses}; {_remedy(config)}")
-    if chosen.loss > EXPLODED_LOSS * max(start.loss, 1.0):
+    if chosen.loss is not None and chosen.loss > EXPLODED_LOSS * max(start.loss, 1.0):
         callback.on_warning(
             f"training is unstable: the training loss is {chosen.loss:.3g} in round {state.selected_round}, and the "
             f"held-out loss was {start.loss:.3g} before training; {_remedy(config)}"

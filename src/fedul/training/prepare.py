@@ -100,7 +100,8 @@ def prepare_run(
     recipe, choice = resolve_run(study, recipe, folder, callback, train_parts)
     store = MemoryStore() if folder is None else folder.client_store()
     context = _build_context(study, recipe, store, shared_inputs)
-    for message in [*study.warnings, *_startup_warnings(study.federation, context, recipe.config, force=force)]:
+    warnings = [*study.warnings, *recipe.left_out(study.truth)]
+    for message in [*warnings, *_startup_warnings(study.federation, context, recipe.config, force=force)]:
         callback.on_warning(message)
     decided = replace(recipe.config, model=context.model_name, precision=context.precision)
     record = RunRecord.of(decided, context.module, study.origin, study.federation.fingerprint())
@@ -146,7 +147,7 @@ def _build_context(
     model, classes = name if recipe.model is None else recipe.model, len(federation.classes)
     module = models.build(model, federation.input_shape, classes, config.seed, federation.test_prior)
     method = recipe.make_method(truth)
-    check_fit(federation, module, method, config)
+    check_fit(federation, module, name, method, config)
     if config.start_weights:
         models.load_start_weights(module, config.start_weights)
     algorithm = recipe.make_algorithm()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from fedul.core import Truth
 from fedul.errors import InputError, wrong_type
 from fedul.methods import METHODS, bind_run, make_method
 from fedul.methods.base import Method
+from fedul.methods.row_private import make_row_private
 from fedul.models import Model
 
 DECIDED_LATER = {*GENERIC, "choose", "model", "rounds", "patience", "precision"}
@@ -95,7 +96,15 @@ class Recipe:
         return replace(self, config=replace(self.config, **values))
 
     def make_method(self, truth: Truth | None) -> Method:
-        """Return the method of the run."""
+        """Return the method of the run; if rows are private, its form with private rows."""
+        method = self._given_method(truth)
+        return make_row_private(method)[0] if self.config.protects_rows else method
+
+    def left_out(self, truth: Truth | None) -> Sequence[str]:
+        """Return sentences on what of the method is left out, because rows are private."""
+        return make_row_private(self._given_method(truth))[1] if self.config.protects_rows else ()
+
+    def _given_method(self, truth: Truth | None) -> Method:
         config = self.config
         if self.method is None:
             return make_method(config.method, config.method_option, truth, config.seed, config.loss)

@@ -198,7 +198,7 @@ def _evaluate_round(
     engine_metrics = ahead.engine_metrics + context.engine.collect_metrics()
     # The training loss precedes the last step; without held-out rows, only the weights show whether it diverged.
     finite = all(bool(trained.weights[name].isfinite().all()) for name, _ in context.module.named_parameters())
-    if not finite or not math.isfinite(metrics.loss) or not math.isfinite(total.loss or 0.0):
+    if not finite or not math.isfinite(metrics.loss or 0.0) or not math.isfinite(total.loss or 0.0):
         raise diverged(f"the loss is no longer finite in round {number}", config)
     comparison = compare_with_best(before.best, total)
     load_weights(context.module, averaged)
@@ -248,19 +248,20 @@ class _CountedUpdates:
 
     def __init__(self, updates: Iterator[Update]) -> None:
         self._updates = updates
-        self._loss = 0.0
+        self._loss: float | None = 0.0
         self._rows = 0
         self.clients = 0
 
     def __iter__(self) -> Iterator[Update]:
         for update in self._updates:
-            self._loss += update.loss * update.rows
+            if self._loss is not None:
+                self._loss = None if update.loss is None else self._loss + update.loss * update.rows
             self._rows += update.rows
             self.clients += 1
             yield update
 
-    def mean_loss(self) -> float:
-        return self._loss / max(self._rows, 1)
+    def mean_loss(self) -> float | None:
+        return None if self._loss is None else self._loss / max(self._rows, 1)
 
 
 def _participants(names: Sequence[str], number: int, config: TrainConfig) -> list[str]:

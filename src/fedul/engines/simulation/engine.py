@@ -28,7 +28,7 @@ from fedul.engines.simulation.client_batch import ClientBatch
 from fedul.engines.simulation.evaluated_rows import held_out_rows
 from fedul.engines.simulation.layout import choose_layout, keeps_freed_memory, use_channels_last
 from fedul.engines.simulation.local_steps import ClientJob, ClientOutcome, LoopWorker
-from fedul.engines.simulation.precision import choose_precision
+from fedul.engines.simulation.precision import run_precision
 from fedul.engines.simulation.shared_inputs import SharedInputs
 from fedul.engines.simulation.vectorized import VectorizedWorker
 from fedul.engines.simulation.vectorized_forward import vectorized_forward
@@ -38,6 +38,7 @@ from fedul.methods.base import Method
 from fedul.methods.task import Task
 from fedul.models.mixed_precision import in_precision
 from fedul.models.weights import load_weights
+from fedul.privacy.row_privacy import plan_row_privacy
 from fedul.privacy.update_chain import UpdateChain, UpdateContext, build_update_chain
 
 
@@ -75,7 +76,7 @@ class SimulationEngine:
         self._store = store or MemoryStore()
         self._chain = build_update_chain(config) if update_chain is None else update_chain
         self._update_spec = self._chain.declare(declared_update(algorithm, module))
-        self.precision = choose_precision(config.precision, module, federation.input_shape)
+        self.precision = run_precision(config, module, federation.input_shape)
         self.layout = choose_layout(federation, method, module, config, self.precision)
         shared = SharedInputs() if shared_inputs is None else shared_inputs
         self.federation = federation = shared.pool(federation) if self.layout.vectorized else federation
@@ -115,13 +116,13 @@ class SimulationEngine:
 
     def jobs(self, names: Sequence[str], broadcast: Broadcast | None = None) -> list[ClientJob]:
         """Return the jobs of these clients in a round."""
-        device = next(self.module.parameters()).device
-        return [
-            ClientJob(
-                name, self._task(name), {key: t.to(device) for key, t in self._store.read(name).items()}, broadcast
-            )
-            for name in names
-        ]
+        device, config = next(self.module.parameters()).device, self.config
+        made = []
+        for name in names:
+            task, state = self._task(name), {key: t.to(device) for key, t in self._store.read(name).items()}
+            privacy = plan_row_privacy(config, len(task), config.rounds, name) if config.protects_rows else None
+            made.append(ClientJob(name, task, state, broadcast, privacy))
+        return made
 
     def finish(self, outcome: ClientOutcome, round_number: int) -> Update:
         """Store the new state of a client, and return its update as it leaves the client."""

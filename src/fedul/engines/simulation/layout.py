@@ -86,7 +86,8 @@ def choose_layout(
     vectorized = precision == "float32" and _can_vectorize(federation, method, module, config, size, clients)
     warnings = []
     if config.engine_mode == "vectorized" and not vectorized:
-        cause = "this method or model" if precision == "float32" else precision
+        cause = "private rows" if config.protects_rows else "this method or model"
+        cause = cause if precision == "float32" else precision
         warnings.append(f"engine-mode vectorized: {cause} cannot be vectorized, so this is loop.")
     threads = config.threads or available_cores()
     workers = min(config.workers, clients) or _choose_workers(module, size, clients, threads, vectorized)
@@ -102,7 +103,7 @@ def _can_vectorize(
     federation: Federation, method: Method, module: nn.Module, config: TrainConfig, size: int, clients: int
 ) -> bool:
     """Return whether clients are vectorized: it is possible, and it is faster or asked for."""
-    if config.engine_mode == "loop" or not method.vectorized:
+    if config.engine_mode == "loop" or not method.vectorized or config.protects_rows:
         return False
     # Vectorized convolutions are slower than a loop, because their kernels are made for one weight.
     faster = size <= MAX_VECTORIZED_MODEL and clients > 1 and not _has_convolutions(module)

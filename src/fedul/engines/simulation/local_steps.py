@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +18,13 @@ from fedul.core import Update, Weights
 from fedul.engines.base import Broadcast
 from fedul.engines.simulation.client_state import join_client_state, split_client_state
 from fedul.engines.simulation.optimizers import active_part, add_l1, add_l2, make_optimizer, match_layout
+from fedul.engines.simulation.private_client import PrivateClients
+from fedul.engines.simulation.trainable_network import SingleClient, TrainableNetwork
+from fedul.errors import FedulError
 from fedul.methods.base import Method
-from fedul.methods.task import Predict, Step, Task, predict_task, step_sizes
-from fedul.models.mixed_precision import in_precision
+from fedul.methods.task import Step, Task, predict_task, step_sizes
 from fedul.models.weights import weights_of
+from fedul.privacy.row_privacy import RowPrivacy
 
 ClientOutcome = tuple[Update, Weights]
 """The update of a client and its new state."""
@@ -42,52 +44,15 @@ class ClientJob:
         State after the last round in which it took part; empty at first.
     broadcast : Broadcast, optional
         What its own run sends, where clients of several runs train together; by default what the worker is given.
+    privacy : RowPrivacy, optional
+        How its rows are protected; by default not at all.
     """
 
     client: str
     task: Task
     client_state: Weights
     broadcast: Broadcast | None = None
-
-
-class TrainableNetwork(Protocol):
-    """The trainable parameters of one client or of several, and their predictions.
-
-    Parameters
-    ----------
-    names : list of str
-        Names of the trainable parameters.
-    parameters : list of Tensor
-        The parameters, each (...), or (C, ...) for several clients.
-    """
-
-    names: list[str]
-    parameters: list[Tensor]
-    leading: int
-    """Dimensions of a parameter before those of one client."""
-
-    def at(self, step: Step) -> tuple[list[Tensor], Predict]:
-        """Return the parameters of the clients that take this step, as autograd leaves, and their predictions."""
-
-    def gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
-        """Return the gradients of a loss of the last predictions, for the parameters that `at` returned."""
-
-
-class SingleClient:
-    """A module as the network of one client, in a precision of `fedul.models.mixed_precision`."""
-
-    leading = 0
-
-    def __init__(self, module: nn.Module, precision: str) -> None:
-        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self.names, self.predict = list(trainable), in_precision(module, precision)
-        self.parameters: list[Tensor] = list(trainable.values())
-
-    def at(self, step: Step) -> tuple[list[Tensor], Predict]:
-        return self.parameters, self.predict
-
-    def gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
-        return torch.autograd.grad(loss, self.parameters, allow_unused=True)
+    privacy: RowPrivacy | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +61,13 @@ class LocalResult:
 
     Parameters
     ----------
-    loss : Tensor
-        (C,) mean loss over the rows.
+    loss : Tensor or None
+        (C,) mean loss over the rows; None where nobody may know it.
     gradient_sum : list of Tensor
         Sum over the steps of the uncorrected gradient; empty if not requested.
     """
 
-    loss: Tensor
+    loss: Tensor | None
     gradient_sum: list[Tensor]
 
 
@@ -141,9 +106,7 @@ def run_local_steps(
     for step in steps:
         if stopped():
             raise Cancelled
-        parameters, predict = network.at(step)
-        loss = method.loss(predict, step)
-        raw = network.gradients(loss.sum() if loss.dim() else loss)
+        parameters, raw, loss = network.differentiate(method, step)
         with torch.no_grad():
             gradients: Tensors = match_layout(raw, parameters)
             if config.l1:
@@ -153,8 +116,12 @@ def run_local_steps(
             if total:
                 torch_private.add_(active_part(total, parameters), gradients)
             optimizer.step(parameters, correction.apply(parameters, gradients))
-        losses.append(loss.detach().reshape(-1))
+        if loss is None:
+            continue
+        losses.append(loss.reshape(-1))
         counts.append(step.inputs.shape[loss.dim()] if step.weight is None else (step.weight > 0).sum(-1))
+    if not losses:
+        return LocalResult(None, total)
     step_losses = pad_sequence(losses).double()  # (C, steps)
     device = step_losses.device
     step_rows = [torch.as_tensor(n, device=device).expand(len(one)) for n, one in zip(counts, losses, strict=True)]
@@ -216,6 +183,7 @@ class LoopWorker:
     ) -> None:
         self._module, self._method, self._algorithm, self._config = module, method, algorithm, config
         self._network = SingleClient(module, precision)
+        self._private = PrivateClients(module, config.seed) if config.protects_rows else None
         self._weights, self._device = weights_of(module), next(module.parameters()).device
         self._parameter_names = [name for name, _ in module.named_parameters()]
         # Layers that a user has put into eval mode, such as a frozen batch norm, stay in it.
@@ -241,26 +209,38 @@ class LoopWorker:
         self._module.train()
         for layer in self._eval_layers:
             layer.eval()
-        generator = torch_generator(config.seed, broadcast.round, name)
-        plans = (task.plan(generator, config.batch_size, config.augment) for _ in range(config.epochs))
+        network, rows_of_steps, steps = self._local_steps(job, task, broadcast.round)
         result = run_local_steps(
-            self._network,
-            (step for plan in plans for step in plan),
+            network,
+            rows_of_steps,
             method,
             config,
-            GradientCorrection(algorithm.correction(broadcast.received, algorithm_state), start, self._network),
+            GradientCorrection(algorithm.correction(broadcast.received, algorithm_state), start, network),
             number=broadcast.round,
             sum_gradients=algorithm.needs_mean_gradient,
             stopped=stopped,
         )
-        steps = config.epochs * len(step_sizes(len(task), config.batch_size))
-        gradient = {key: total / steps for key, total in zip(self._network.names, result.gradient_sum, strict=False)}
+        gradient = {key: total / steps for key, total in zip(network.names, result.gradient_sum, strict=False)}
         trained = TrainedClient(self._weights, gradient)
         message, algorithm_state = algorithm.finish(trained, broadcast.received, algorithm_state)
         delta, buffers = self._changes(broadcast.weights)
         effective = effective_steps(config.optimizer_name, config.momentum, steps, config.nesterov)
-        update = Update(name, delta, len(task), effective, float(result.loss), buffers, message)
+        loss = None if result.loss is None else float(result.loss)
+        update = Update(name, delta, len(task), effective, loss, buffers, message)
         return update, join_client_state(method_state, algorithm_state)
+
+    def _local_steps(self, job: ClientJob, task: Task, number: int) -> tuple[TrainableNetwork, Iterator[Step], int]:
+        """Return the network of a client, its steps in a round, and their number."""
+        config = self._config
+        if config.protects_rows:
+            if self._private is None or job.privacy is None:
+                raise FedulError(f"client '{job.client}' would train without the protection of its rows.")
+            private = self._private.client(job.client, number, task, job.privacy)
+            return private, private.steps(config.augment), job.privacy.steps
+        generator = torch_generator(config.seed, number, job.client)
+        plans = (task.plan(generator, config.batch_size, config.augment) for _ in range(config.epochs))
+        count = config.epochs * len(step_sizes(len(task), config.batch_size))
+        return self._network, (step for plan in plans for step in plan), count
 
     def _predict(self, task: Task, weights: Weights) -> Tensor:
         """Return the logits of the global model for all rows."""

@@ -10,6 +10,7 @@ from torch import nn
 
 from fedul._utils import torch_private
 from fedul._utils.randomness import keep_layer_random_states
+from fedul.config import TrainConfig
 from fedul.engines.simulation.vectorized_forward import trial_copy
 from fedul.errors import InputError, first_line
 from fedul.models.mixed_precision import in_precision
@@ -21,6 +22,18 @@ MIN_OPERATIONS = 5_000_000
 
 Measured on a processor with avx512_bf16: 1.2 times as fast at 1 million operations, 1.6 to 1.8 times from 7 million on.
 """
+
+
+def run_precision(config: TrainConfig, module: nn.Module, shape: tuple[int, ...]) -> str:
+    """Return the precision of a run: float32 if rows are private, because norms of gradients must be exact."""
+    if not config.protects_rows:
+        return choose_precision(config.precision, module, shape)
+    if config.precision not in ("auto", "float32"):
+        raise InputError(
+            f"precision {config.precision}: is too coarse to limit the gradients of private rows (--dp-epsilon, "
+            "--dp-noise); use float32 or auto."
+        )
+    return "float32"
 
 
 def choose_precision(name: str, module: nn.Module, shape: tuple[int, ...]) -> str:

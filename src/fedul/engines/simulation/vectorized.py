@@ -27,6 +27,7 @@ from fedul.engines.simulation.local_steps import (
     GradientCorrection,
     run_local_steps,
 )
+from fedul.engines.simulation.trainable_network import StepGradients
 from fedul.engines.simulation.vectorized_forward import Forward
 from fedul.methods.base import Method
 from fedul.methods.task import Predict, Step, step_sizes
@@ -60,18 +61,19 @@ class VectorizedNetwork:
         self.parameters = [self.weights[name] for name in trainable]
         self._active: tuple[int, list[Tensor], DensePass | GraphPass] | None = None
 
-    def at(self, step: Step) -> tuple[list[Tensor], Predict]:
-        """Return the parameters of the clients that are active in a step, and a prediction function that uses them."""
+    def differentiate(self, method: Method, step: Step) -> StepGradients:
+        parameters, passing = self._at(step)
+        loss = method.loss(passing.predict, step)
+        return StepGradients(parameters, passing.gradients(loss.sum() if loss.dim() else loss), loss.detach())
+
+    def _at(self, step: Step) -> tuple[list[Tensor], DensePass | GraphPass]:
+        """Return the parameters of the clients that are active in a step, and the predictions that use them."""
         active = len(step.inputs)
         if self._active is None or self._active[0] != active:
             leaves = [parameter[:active].detach().requires_grad_() for parameter in self.parameters]
             weights = {**self.weights, **dict(zip(self.names, leaves, strict=True))}
             self._active = active, leaves, self._differentiate(weights)
-        return self._active[1], self._active[2].predict
-
-    def gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
-        assert self._active is not None
-        return self._active[2].gradients(loss)
+        return self._active[1], self._active[2]
 
     def _differentiate(self, weights: Weights) -> DensePass | GraphPass:
         if isinstance(self._forward, DenseChain):
@@ -87,6 +89,7 @@ class GraphPass:
         self.predict: Predict = partial(forward, weights)
 
     def gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
+        """Return the gradients of a loss; None for weights that it ignores."""
         return torch.autograd.grad(loss, self._leaves, allow_unused=True)
 
 
@@ -184,6 +187,7 @@ class VectorizedWorker:
             name: (network.weights[name] - broadcast.weights[name]).expand(len(jobs), *shape)
             for name, shape in self._shapes.items()
         }
+        assert result.loss is not None
         losses = result.loss.tolist()
         effective = [effective_steps(config.optimizer_name, config.momentum, taken, config.nesterov) for taken in steps]
         # Copied, because a view of one client would keep the memory of all.

@@ -120,7 +120,7 @@ class TrainReply:
 
     rows: int
     steps: float
-    loss: float
+    loss: float | None
     held_out: HeldOutSums | None
 
 

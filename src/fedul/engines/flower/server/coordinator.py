@@ -34,6 +34,7 @@ from fedul.engines.flower.settings import CoordinatorConfig
 from fedul.errors import EnvironmentFailure, InputError, unknown_name
 from fedul.methods import METHODS
 from fedul.models.weights import weights_of
+from fedul.privacy.dp_sgd.network_check import check_network
 from fedul.privacy.update_chain import build_update_chain
 from fedul.reporting.page import render_page
 from fedul.reporting.report_data import collect_folder
@@ -62,7 +63,8 @@ class LogProgress(Callback):
         print(f"fedul: {message}", file=sys.stderr, flush=True)
 
     def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
-        text = f"round {metrics.round}/{run.rounds}  loss {metrics.loss:.4f}  sites {metrics.clients}"
+        loss = "" if metrics.loss is None else f"  loss {metrics.loss:.4f}"
+        text = f"round {metrics.round}/{run.rounds}{loss}  sites {metrics.clients}"
         text += "" if metrics.held_out_loss is None else f"  held-out {metrics.held_out_loss:.4f}"
         text += f"  {metrics.seconds:.1f} s"
         for site, reason in metrics.site_errors.items():
@@ -124,6 +126,8 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     recipe = _resolve(recipe, spec)
     registry.training = training = recipe.config
     module = models.build(training.model, spec.input_shape, len(spec.classes), training.seed, spec.test_prior)
+    if training.protects_rows:
+        check_network(module, training.model, spec.input_shape)
     if training.start_weights:
         models.load_start_weights(module, training.start_weights)
     registry.admit(registry.expected, config.start_seconds)
@@ -140,7 +144,8 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     store = SiteStateVersions()
     engine = FlowerEngine(registry, update_spec, config, store)
     context = RunContext(spec, None, module, training.model, method, algorithm, engine, store)
-    warnings = [*method.startup_warnings(training.rounds), *algorithm.startup_warnings(weights_of(module), len(sites))]
+    warnings = [*recipe.left_out(None), *method.startup_warnings(training.rounds)]
+    warnings += algorithm.startup_warnings(weights_of(module), len(sites))
     if not any(site.identifies_classes for site in sites):
         warnings.append(
             "no site's priors alone tell all classes apart; the coordinator cannot check whether those of all do."

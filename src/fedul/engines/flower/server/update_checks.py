@@ -72,7 +72,7 @@ class UpdateChecks:
         for name, change in update.buffers.items():
             if name.endswith("running_var") and bool((self.weights[name] + change < 0).any()):
                 raise RejectedReply(f"'{name}' would be a negative variance")
-        if abs(claimed.loss) > MAX_LOSS:
+        if claimed.loss is not None and abs(claimed.loss) > MAX_LOSS:
             raise RejectedReply(f"its loss is {claimed.loss:g}")
         if claimed.rows != rows or claimed.steps != steps:
             raise RejectedReply(

@@ -42,13 +42,15 @@ from fedul.engines.held_out import HeldOutSums
 from fedul.engines.held_out_evaluator import HeldOutEvaluator
 from fedul.engines.simulation.layout import use_channels_last
 from fedul.engines.simulation.local_steps import ClientJob, LoopWorker
-from fedul.engines.simulation.precision import choose_precision
+from fedul.engines.simulation.precision import run_precision
 from fedul.errors import FedulError, InputError
 from fedul.methods import METHODS
 from fedul.methods.base import Method
 from fedul.methods.fedul import set_task
 from fedul.models.mixed_precision import in_precision
 from fedul.models.weights import load_weights
+from fedul.privacy.dp_sgd.network_check import check_network
+from fedul.privacy.row_privacy import plan_row_privacy
 from fedul.privacy.update_chain import UpdateContext, build_update_chain
 from fedul.training import Recipe
 
@@ -124,6 +126,10 @@ class _SiteRun:
         client = data.client(spec, request.run, joins=joins)
         _check_rows(data, len(client.train))
         module = models.build(config.model, spec.input_shape, len(spec.classes), config.seed)
+        if config.protects_rows:
+            if config.dp_seeded:
+                raise PublicError("noise that others can repeat (dp-seeded) is for simulations")
+            check_network(module, config.model, spec.input_shape)
         use_channels_last(module, spec.input_shape)
         return cls(request, client, module, Recipe(config))
 
@@ -140,7 +146,7 @@ class _SiteRun:
     def precision(self) -> str:
         """The precision that the coordinator asks for; "auto" follows the hardware of the site."""
         try:
-            return choose_precision(self.request.training.precision, self.module, self.request.spec.input_shape)
+            return run_precision(self.request.training, self.module, self.request.spec.input_shape)
         except InputError as problem:
             raise PublicError(str(problem).rstrip(".")) from None
 
@@ -190,7 +196,9 @@ def _train(data: SiteData, message: Message) -> Message:
         before = {name: tensor for name, tensor in store.read(client.name).items() if name not in EMPTY_STATE}
     lost = accepted > 0 and accepted not in store.versions(accepted).values()
     broadcast = Broadcast(request.round, message.group("weights"), message.group("received"), request.directive)
-    job = ClientJob(client.name, method.task(client, request.spec), before)
+    task = method.task(client, request.spec)
+    privacy = plan_row_privacy(config, len(task), config.rounds) if config.protects_rows else None
+    job = ClientJob(client.name, task, before, privacy=privacy)
     with run.threads:
         weights = message.group("evaluate")
         reference = message.group("reference"), request.reference_temperature

@@ -1,0 +1,67 @@
+"""What local steps need from a network: its trainable parameters, and the gradient of a loss for the rows of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fedul.methods.base import Method
+from fedul.methods.task import Step
+from fedul.models.mixed_precision import in_precision
+
+
+class StepGradients(NamedTuple):
+    """Gradients of one local step.
+
+    Parameters
+    ----------
+    parameters : list of Tensor
+        Parameters of the clients that take the step.
+    gradients : sequence of (Tensor or None)
+        Their gradients; None for a parameter that the loss does not use.
+    loss : Tensor or None
+        The loss: a scalar, or (C,) for several clients; None where nobody may know it.
+    """
+
+    parameters: list[Tensor]
+    gradients: Sequence[Tensor | None]
+    loss: Tensor | None
+
+
+class TrainableNetwork(Protocol):
+    """The trainable parameters of one client or of several.
+
+    Parameters
+    ----------
+    names : list of str
+        Names of the trainable parameters.
+    parameters : list of Tensor
+        The parameters, each (...), or (C, ...) for several clients.
+    """
+
+    names: list[str]
+    parameters: list[Tensor]
+    leading: int
+    """Dimensions of a parameter before those of one client."""
+
+    def differentiate(self, method: Method, step: Step) -> StepGradients:
+        """Return the gradients of the loss of a method for the rows of a step."""
+
+
+class SingleClient:
+    """A module as the network of one client, in a precision of `fedul.models.mixed_precision`."""
+
+    leading = 0
+
+    def __init__(self, module: nn.Module, precision: str) -> None:
+        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.names, self.predict = list(trainable), in_precision(module, precision)
+        self.parameters: list[Tensor] = list(trainable.values())
+
+    def differentiate(self, method: Method, step: Step) -> StepGradients:
+        loss = method.loss(self.predict, step)
+        gradients = torch.autograd.grad(loss.sum() if loss.dim() else loss, self.parameters, allow_unused=True)
+        return StepGradients(self.parameters, gradients, loss.detach())
