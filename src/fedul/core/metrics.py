@@ -57,6 +57,6 @@ class RoundMetrics(Document):
     bytes_received: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-serializable values; what is not known or empty is left out, except the held-out loss."""
+        """Return JSON-serializable values; what is not known or empty is left out, except the losses."""
         values = super().to_dict()
-        return {k: v for k, v in values.items() if k == "held_out_loss" or v not in (None, [], {})}
+        return {k: v for k, v in values.items() if k in ("loss", "held_out_loss") or v not in (None, [], {})}

@@ -183,6 +183,7 @@ def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, Train
         raise unknown_name("model", training.model, [*models.MODELS, "auto"])
     if (start := training.start_weights) and not (os.path.isabs(start) and os.path.isfile(start)):
         raise InputError(f"start-weights: '{start}' is not the absolute path of a file at the coordinator.")
+    refuse_seeded_noise(training)
     Recipe(training).make_method(None)
     Recipe(training).make_algorithm()
     _parse_mixes(config)
@@ -198,6 +199,12 @@ def _read_roster(config: CoordinatorConfig) -> Roster | None:
     if config.sites > len(roster.names):
         raise InputError(f"sites: {config.sites} is more than the {len(roster.names)} of {config.roster}; give fewer.")
     return roster
+
+
+def refuse_seeded_noise(training: TrainConfig) -> None:
+    """Refuse noise that others can repeat; sites refuse it too."""
+    if training.dp_seeded:
+        raise InputError("dp-seeded: is for simulations; at sites, noise is from their operating systems.")
 
 
 def _resolve(recipe: Recipe, spec: RunSpec) -> Recipe:

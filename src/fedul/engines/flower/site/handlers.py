@@ -126,9 +126,9 @@ class _SiteRun:
         client = data.client(spec, request.run, joins=joins)
         _check_rows(data, len(client.train))
         module = models.build(config.model, spec.input_shape, len(spec.classes), config.seed)
+        if config.dp_seeded:
+            raise PublicError("noise that others can repeat (dp-seeded) is for simulations")
         if config.protects_rows:
-            if config.dp_seeded:
-                raise PublicError("noise that others can repeat (dp-seeded) is for simulations")
             check_network(module, config.model, spec.input_shape)
         use_channels_last(module, spec.input_shape)
         return cls(request, client, module, Recipe(config))
