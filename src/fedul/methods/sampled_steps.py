@@ -12,9 +12,9 @@ from fedul.methods.task import Step, Task
 
 
 def sampled_steps(
-    task: Task, batches: Iterable[Tensor], generator: torch.Generator, augment: str = "none"
+    task: Task, batches: Iterable[tuple[Tensor, Tensor]], generator: torch.Generator, augment: str = "none"
 ) -> Iterator[Step]:
-    """Yield the step of each batch, which may have no rows.
+    """Yield the step of each batch, which may have no rows. Its loss is the sum of weighted terms, divided by b.
 
     Random targets and augmentations are drawn for all rows in every step. So those of a row do not depend on which
     other rows are in the batch.
@@ -23,15 +23,15 @@ def sampled_steps(
     ----------
     task : Task
         The rows and their targets.
-    batches : iterable of Tensor
-        Positions (b,) of the rows of each step, among those that are trained on.
+    batches : iterable of (Tensor, Tensor)
+        For each step the positions (b,) of its rows, among those that are trained on, and their weights (b,).
     generator : torch.Generator
         Source of randomness.
     augment : str, default="none"
         Augmentation of images, see `fedul.methods.augment`.
     """
     device = task.index.device
-    for positions in batches:
+    for positions, weights in batches:
         at = positions.to(device)
         step = task.step(at)
         inputs, targets = step.inputs, dict(step.targets)
@@ -42,4 +42,5 @@ def sampled_steps(
             inputs = augmentation.apply(augment, inputs, parameters) if len(at) else inputs
         if task.draw_step is not None:
             targets |= task.draw_step(inputs, generator)
-        yield Step(inputs, targets, step.shared)
+        weight = None if bool((weights == 1).all()) else weights.to(device, inputs.dtype) / len(at)
+        yield Step(inputs, targets, step.shared, weight)

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import fedul
 from fedul.algorithms import make_algorithm
 from fedul.config import TrainConfig
-from fedul.core import Study, Update
+from fedul.core import Rows, Study, Update
 from fedul.engines.base import Broadcast
 from fedul.engines.simulation.engine import SimulationEngine
 from fedul.engines.simulation.local_steps import ClientJob, LoopWorker
@@ -162,13 +162,34 @@ def test_an_empty_batch_is_a_step_of_noise_alone() -> None:
         assert len(parameters) == len(gradients)
 
 
+def _in_several_sets(study: Study) -> Study:
+    """Return the study with the first row of the first client in three sets."""
+    first, *rest = study.federation.clients
+    index = first.train.index.clone()
+    index[1:3] = index[0]
+    return replace(
+        study,
+        federation=replace(study.federation, clients=[replace(first, train=Rows(index, first.train.sets)), *rest]),
+    )
+
+
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold"])
 @pytest.mark.parametrize("settings", [{}, {"l1": 0.5, "l2": 0.5}, {"epochs": 2}])
-def test_one_row_moves_a_sum_of_gradients_by_at_most_the_limit(algorithm: str, settings: Mapping[str, Any]) -> None:
+@pytest.mark.parametrize("original", [STUDY, _in_several_sets(STUDY)], ids=["one set", "several sets"])
+def test_one_row_moves_a_sum_of_gradients_by_at_most_the_limit(
+    algorithm: str, settings: Mapping[str, Any], original: Study
+) -> None:
     """Without noise and with one sgd step, the update differs by rate * clip / expected rows if one row is another."""
     clip = 0.05
-    study, other = STUDY, _with_other_row(STUDY)
-    common = {"algorithm": algorithm, "batch_size": "all", "dp_noise": 0.0, "dp_clip": clip, **settings}
+    study, other = original, _with_other_row(original)
+    common = {
+        "algorithm": algorithm,
+        "batch_size": "all",
+        "dp_noise": 0.0,
+        "dp_clip": clip,
+        "dp_seeded": True,
+        **settings,
+    }
     if settings.get("epochs"):
         common["learning_rate"] = 1e-9  # the second step is from the same weights
     one, two = (rounds(engine_of(data, **common), 1) for data in (study, other))

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from fedul.privacy.dp_sgd.clipping import clip_factors
 from fedul.privacy.dp_sgd.noise import GRID_BITS, add_noise
-from fedul.privacy.dp_sgd.sampling import draw_batch
+from fedul.privacy.dp_sgd.sampling import BatchSampler
 from fedul.privacy.dp_sgd.stream import RandomStream
 
 LEVEL = 1e-6
@@ -56,11 +56,13 @@ def test_a_stream_does_not_repeat_itself() -> None:
 
 @pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
 def test_every_row_is_in_a_batch_with_the_rate_independently_of_the_others(rate: float) -> None:
-    rows, batches, source = 40, 4000, stream(2)
+    rows, batches = 40, 4000
+    sampler = BatchSampler(torch.arange(rows), rate, stream(2))
     chosen = np.zeros((batches, rows), bool)
     for batch in chosen:
-        positions = draw_batch(source, rows, rate)
+        positions, weights = sampler.draw()
         assert positions.tolist() == sorted(set(positions.tolist()))
+        assert bool((weights == 1).all())
         batch[positions.numpy()] = True
     # Counts of rows over batches, and sizes of batches over rows, are binomial.
     of_rows = (chosen.sum(0) - batches * rate) / math.sqrt(batches * rate * (1 - rate))
@@ -76,8 +78,22 @@ def test_every_row_is_in_a_batch_with_the_rate_independently_of_the_others(rate:
 
 
 def test_with_rate_one_every_batch_has_all_rows() -> None:
-    assert draw_batch(stream(), 7, 1.0).tolist() == list(range(7))
-    assert len(draw_batch(stream(), 0, 0.5)) == 0
+    assert BatchSampler(torch.arange(7), 1.0, stream()).draw()[0].tolist() == list(range(7))
+
+
+def test_a_row_in_several_sets_is_in_a_batch_once_with_a_random_one_of_its_terms() -> None:
+    index, rate, batches = torch.tensor([4, 9, 4, 4, 1, 9]), 0.6, 5000
+    sampler = BatchSampler(index, rate, stream(7))
+    assert len(sampler) == 3
+    total, drawn = np.zeros(len(index)), np.zeros((batches, len(index)), bool)
+    for batch in drawn:
+        positions, weights = sampler.draw()
+        assert len(set(index[positions].tolist())) == len(positions)
+        total[positions.numpy()] += weights.numpy()
+        batch[positions.numpy()] = True
+    # The weight of every term is the rate on average; its variance is at most that of the row with three terms.
+    assert np.abs(total / batches - rate).max() < 5 * math.sqrt(3 * rate / batches)
+    assert drawn[:, [0, 2, 3]].any(1).mean() == pytest.approx(rate, abs=5 * math.sqrt(0.25 / batches))
 
 
 def test_noise_is_normal_around_the_sums() -> None:

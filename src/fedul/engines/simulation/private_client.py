@@ -19,7 +19,7 @@ from fedul.methods.sampled_steps import sampled_steps
 from fedul.methods.task import Step, Task
 from fedul.privacy.dp_sgd.noise import add_noise
 from fedul.privacy.dp_sgd.row_gradients import RowGradients, row_gradients
-from fedul.privacy.dp_sgd.sampling import draw_batch
+from fedul.privacy.dp_sgd.sampling import BatchSampler
 from fedul.privacy.dp_sgd.stream import RandomStream
 from fedul.privacy.row_privacy import RowPrivacy
 
@@ -48,15 +48,15 @@ class PrivateClient:
 
     def steps(self, augment: str) -> Iterator[Step]:
         """Yield the steps of the round, each with a random batch that may be empty."""
-        privacy, rows = self._privacy, len(self._task)
-        batches = (draw_batch(self._stream, rows, privacy.rate) for _ in range(privacy.steps))
+        sampler = BatchSampler(self._task.index[: len(self._task)], self._privacy.rate, self._stream)
+        batches = (sampler.draw() for _ in range(self._privacy.steps))
         # Random targets and augmentations have a seed that nobody knows, like the noise.
         return sampled_steps(self._task, batches, torch.Generator().manual_seed(self._stream.seed()), augment)
 
     def differentiate(self, method: Method, step: Step) -> StepGradients:
         clip, total = self._privacy.clip, [torch.zeros_like(p) for p in self.parameters]
         for part in _parts(step, self._gradients.chunk):
-            loss = method.loss(self._gradients.predict, part) * len(part.inputs)  # a mean over the rows
+            loss = method.loss(self._gradients.predict, part) * len(part.inputs)  # divided by the rows
             torch_private.add_(total, self._gradients.clipped_sum(loss, clip))
         noisy = add_noise(total, self._privacy.noise * clip, self._stream)
         return StepGradients(self.parameters, [each / self._expected_rows for each in noisy], None)
@@ -92,4 +92,7 @@ def _parts(step: Step, rows: int) -> Iterator[Step]:
     for first in range(0, len(step.inputs), rows):
         part = slice(first, first + rows)
         targets: dict[str, Tensor] = {name: values[part] for name, values in step.targets.items()}
-        yield Step(step.inputs[part], targets, step.shared)
+        inputs, weight = step.inputs[part], step.weight
+        if weight is not None:  # as a mean over the rows of the part
+            weight = weight[part] * (len(step.inputs) / len(inputs))
+        yield Step(inputs, targets, step.shared, weight)
