@@ -42,6 +42,7 @@ __getattr__, __dir__ = lazy_exports(
         "pooled_class_mix": "unlabeled_sets",
         "split_held_out": "unlabeled_sets",
         "MeanUpdate": "update",
+        "RoundSums": "update",
         "TensorSpec": "update",
         "Update": "update",
         "UpdateSpec": "update",

@@ -33,6 +33,7 @@ from fedul.core.unlabeled_sets import UnlabeledSets as UnlabeledSets
 from fedul.core.unlabeled_sets import pooled_class_mix as pooled_class_mix
 from fedul.core.unlabeled_sets import split_held_out as split_held_out
 from fedul.core.update import MeanUpdate as MeanUpdate
+from fedul.core.update import RoundSums as RoundSums
 from fedul.core.update import TensorSpec as TensorSpec
 from fedul.core.update import Update as Update
 from fedul.core.update import UpdateSpec as UpdateSpec

@@ -39,6 +39,8 @@ class RoundMetrics(Document):
         Sites that failed in this round, with the reason.
     bytes_sent, bytes_received : int or None
         Traffic between coordinator and sites; None in process.
+    clipped_values : int or None
+        Values of all updates that were outside the range of secure aggregation; None without it.
     """
 
     round: int
@@ -55,6 +57,7 @@ class RoundMetrics(Document):
     site_errors: Mapping[str, str] = field(default_factory=dict)
     bytes_sent: int | None = None
     bytes_received: int | None = None
+    clipped_values: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-serializable values; what is not known or empty is left out, except the losses."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Weights = dict[str, Tensor]
@@ -62,6 +64,31 @@ class MeanUpdate:
     message: Weights
     steps: float
     clients: float
+
+
+@dataclass(frozen=True, eq=False)
+class RoundSums:
+    """What the coordinator learns of the updates of a round under secure aggregation.
+
+    Parameters
+    ----------
+    mean : MeanUpdate
+        Mean of the prepared updates.
+    rows : int
+        Rows of all sites in it.
+    loss : float
+        Mean loss over these rows.
+    clipped : int
+        Values that were outside the declared range at their site.
+    extra : mapping of str to ndarray
+        Sums of the further fields.
+    """
+
+    mean: MeanUpdate
+    rows: int
+    loss: float
+    clipped: int
+    extra: Mapping[str, NDArray[np.float64]]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fedul.core import Update, Weights
+from fedul.core import RoundSums, Update, Weights
 from fedul.engines.held_out import HeldOutSums, Reference
 
 
@@ -85,8 +85,11 @@ class Engine(Protocol):
     def warnings(self) -> Sequence[str]:
         """Warnings about how the clients will run."""
 
-    def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
-        """Yield the updates of these clients, in this order, all from the same weights."""
+    def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update] | RoundSums:
+        """Return the updates of these clients, in this order, all from the same weights.
+
+        With ``--secure-aggregation`` it returns sums over them, and no single update.
+        """
 
     def evaluate_held_out(self, weights: Weights, reference: Reference | None = None) -> Mapping[str, HeldOutSums]:
         """Return held-out sums by evaluator, in a fixed order; an engine may evaluate several clients as one.

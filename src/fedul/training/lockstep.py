@@ -48,7 +48,8 @@ def complete_runs(runs: Sequence[RunSteps[T]], joint: JointEngine | None) -> lis
             updates = joint.train({number: (each.broadcast, each.clients) for number, each in waiting.items()})
             for number in list(waiting):
                 try:
-                    waiting[number] = runs[number].send(iter(updates.pop(number)))
+                    answer = joint.answer(number, updates.pop(number), waiting[number].broadcast)
+                    waiting[number] = runs[number].send(answer)
                 except StopIteration as end:
                     results[number] = end.value
                     del waiting[number]

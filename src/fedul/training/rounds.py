@@ -17,7 +17,7 @@ from torch import nn
 from fedul._utils.randomness import torch_generator
 from fedul.algorithms.base import Algorithm
 from fedul.config import TrainConfig
-from fedul.core import RoundMetrics, Study, TaskSpec, Update, Weights
+from fedul.core import RoundMetrics, RoundSums, Study, TaskSpec, Update, Weights
 from fedul.engines.base import Broadcast, Engine, EngineMetrics
 from fedul.engines.client_store import ClientStore
 from fedul.engines.held_out import Reference, sum_held_out
@@ -165,14 +165,21 @@ def _train_round(
         dict(state.averaged) if evaluate else {},
         state.best if evaluate else None,
     )
-    updates = _CountedUpdates((yield TrainRequest(context.engine, broadcast, _participants(names, number, config))))
-    weights, server_state = algorithm.aggregate(dict(state.weights), server_state, updates, len(names))
+    answer = yield TrainRequest(context.engine, broadcast, _participants(names, number, config))
+    if isinstance(answer, RoundSums):
+        loss, clients, clipped = answer.loss, answer.mean.clients, answer.clipped
+        weights, server_state = algorithm.advance(dict(state.weights), server_state, answer.mean, len(names))
+    else:
+        updates = _CountedUpdates(answer)
+        weights, server_state = algorithm.aggregate(dict(state.weights), server_state, updates, len(names))
+        loss, clients, clipped = updates.mean_loss(), updates.clients, None
     averaged = running_mean(dict(state.averaged), weights, number, config.averaging)
     engine_metrics = context.engine.collect_metrics()
     metrics = RoundMetrics(
         round=number,
-        loss=updates.mean_loss(),
-        clients=updates.clients,
+        loss=loss,
+        clients=clients,
+        clipped_values=clipped,
         seconds=round(time.monotonic() - started, 4),
         directive=dict(directive),
     )

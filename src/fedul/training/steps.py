@@ -7,13 +7,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fedul.core import Update
+from fedul.core import RoundSums, Update
 from fedul.engines.base import Broadcast, Engine
 
 
 @dataclass(frozen=True, eq=False)
 class TrainRequest:
-    """What a run waits for: the updates of these clients.
+    """What a run waits for: the updates of these clients, or sums over them.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class TrainRequest:
 
 
 T = TypeVar("T")
-RunSteps = Generator[TrainRequest, Iterator[Update], T]
+RunSteps = Generator[TrainRequest, Iterator[Update] | RoundSums, T]
 
 
 def complete(steps: RunSteps[T]) -> T:

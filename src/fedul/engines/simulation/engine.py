@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +20,12 @@ from fedul._utils.hardware import available_cores, torch_threads
 from fedul._utils.randomness import keep_layer_random_states
 from fedul.algorithms.base import Algorithm, declared_update
 from fedul.config import TrainConfig
-from fedul.core import Federation, Update, Weights
+from fedul.core import Federation, RoundSums, Update, Weights
 from fedul.engines.base import Broadcast, EngineMetrics
 from fedul.engines.client_store import ClientStore, MemoryStore
 from fedul.engines.held_out import HeldOutSums, Reference
-from fedul.engines.held_out_evaluator import HeldOutEvaluator, Predictions
+from fedul.engines.held_out_evaluator import HeldOutEvaluator
+from fedul.engines.secure_sums import check_secure_aggregation
 from fedul.engines.simulation.client_batch import ClientBatch
 from fedul.engines.simulation.evaluated_rows import held_out_rows
 from fedul.engines.simulation.layout import choose_layout, keeps_freed_memory, use_channels_last
@@ -40,6 +42,9 @@ from fedul.models.mixed_precision import in_precision
 from fedul.models.weights import load_weights
 from fedul.privacy.row_privacy import plan_row_privacy
 from fedul.privacy.update_chain import UpdateChain, UpdateContext, build_update_chain
+
+if TYPE_CHECKING:
+    from fedul.engines.simulation.secure_clients import SecureClients
 
 
 class SimulationEngine:
@@ -95,13 +100,30 @@ class SimulationEngine:
                 self._workers.append(LoopWorker(one, method, algorithm, config, self.precision))
             else:
                 self._workers.append(VectorizedWorker(one, forward, method, algorithm, config, batches))
-        self._held_out = HeldOutEvaluator(held_out_rows(federation, config), config.seed)
-        self._known: list[tuple[Mapping[str, Tensor], Predictions]] = []
+        check_secure_aggregation(algorithm, config, config.participants(len(self.names)))
+        self._secure: SecureClients | None = None
+        self._held_out: Any  # the methods are the same, predictions are opaque
+        if config.secure_aggregation:
+            from fedul.engines.simulation.secure_clients import SecureClients
+            from fedul.engines.simulation.secure_held_out import SecureHeldOut
+
+            self._secure = SecureClients(algorithm, config, self._update_spec, _rows(federation))
+            self._held_out = SecureHeldOut(federation, config.seed, self._secure)
+        else:
+            self._held_out = HeldOutEvaluator(held_out_rows(federation, config), config.seed)
+        self._known: list[tuple[Mapping[str, Tensor], Any]] = []
 
     def collect_metrics(self) -> EngineMetrics:
         return EngineMetrics()
 
-    def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
+    def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update] | RoundSums:
+        return self.answer(self._updates(broadcast, clients), broadcast)
+
+    def answer(self, updates: Iterator[Update], broadcast: Broadcast) -> Iterator[Update] | RoundSums:
+        """Return the updates of a round as a run receives them: one by one, or as sums under secure aggregation."""
+        return updates if self._secure is None else self._secure.sum_updates(updates, broadcast)
+
+    def _updates(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
         groups = [partial(self.jobs, group) for group in self.layout.groups(clients)]
         device = next(self.module.parameters()).device
         try:
@@ -154,7 +176,7 @@ class SimulationEngine:
                 sums = self._held_out.compare(self._predictions(weights), other, reference.temperature)
         return {"all clients": sums}
 
-    def _predictions(self, weights: Mapping[str, Tensor], temperature: float | None = None) -> Predictions:
+    def _predictions(self, weights: Mapping[str, Tensor], temperature: float | None = None) -> Any:
         """Return predictions for held-out rows. Those of the last two models are kept: one is often the reference."""
         same = [
             (known, found)
@@ -168,3 +190,9 @@ class SimulationEngine:
             same = [(weights, self._held_out.predictions(predict, temperature))]
         self._known = [*(each for each in self._known if each is not same[0]), same[0]][-2:]
         return same[0][1]
+
+
+def _rows(federation: Federation) -> dict[str, int]:
+    """Return the rows of every client, held-out ones included."""
+    clients = federation.columns
+    return dict(zip(clients.names, (clients.train_rows + clients.held_out_rows).tolist(), strict=True))

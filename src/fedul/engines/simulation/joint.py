@@ -7,7 +7,7 @@ its own run, so the result is that of each run alone, up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from fedul.core import PREDICT_BATCH, Update
+from fedul.core import PREDICT_BATCH, RoundSums, Update
 from fedul.engines.base import Broadcast
 from fedul.engines.simulation.client_batch import ClientBatch
 from fedul.engines.simulation.engine import SimulationEngine
@@ -114,6 +114,10 @@ class JointEngine:
         finally:
             torch.set_num_threads(torch.get_num_threads())  # workers change a part of it for all threads
         return updates
+
+    def answer(self, number: int, updates: Sequence[Update], broadcast: Broadcast) -> Iterator[Update] | RoundSums:
+        """Return the updates of the clients of one run as it receives them."""
+        return self._engines[number].answer(iter(updates), broadcast)
 
     def _key(self, number: int, broadcast: Broadcast) -> Hashable:
         """Return what runs must have in common for their clients to be in one batch."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
 from fedul.privacy.secure_aggregation.problems import Refusal
@@ -65,6 +64,8 @@ class Words:
         sign : {1, -1}
             Whether the mask is added or subtracted.
         """
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
         # The counter and the nonce start at 0: a seed is fresh in every aggregation and makes one mask.
         stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor()
         combine: Any = np.add if sign > 0 else np.subtract

@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -130,16 +130,23 @@ class Neighbourhoods:
 
     def neighbours(self, site: str) -> tuple[str, ...]:
         """Return the names of the neighbours of a site, in ascending order."""
-        number = self.sites.index(site)
         if self.size.neighbours >= len(self.sites) - 1:
             return tuple(name for name in self.sites if name != site)
-        place, half = self.order.index(number), self.size.neighbours // 2
+        place, half = self._places[site], self.size.neighbours // 2
         steps = [*range(-half, 0), *range(1, half + 1)]
         return tuple(sorted(self.sites[self.order[(place + step) % len(self.order)]] for step in steps))
 
     def holder(self, site: str) -> int:
         """Return the number of a site as a holder of shares, from 1."""
-        return self.sites.index(site) + 1
+        return self._numbers[site] + 1
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.sites)}
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {self.sites[number]: place for place, number in enumerate(self.order)}
 
     def is_safe(self, survivors: Collection[str]) -> bool:
         """Return whether the sum over these sites cannot be split, whichever of them collude."""

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedul.core import MeanUpdate, Update, UpdateSpec, Weights
+from fedul.core import MeanUpdate, RoundSums, Update, UpdateSpec, Weights
 from fedul.core.update import TensorSpecs
 from fedul.errors import EnvironmentFailure
 from fedul.privacy.secure_aggregation.layout import CLIPPED, EncodedVector, Field, Values, VectorLayout
@@ -28,31 +28,6 @@ LOSS_RANGE = 1000.0
 """Largest mean loss of a site; a larger one is clipped. The loss is for display only."""
 COUNT_RANGE = 2.0**40
 """Largest number of rows, steps and clipped values of a site."""
-
-
-@dataclass(frozen=True, eq=False)
-class RoundSums:
-    """What the coordinator learns of the updates of a round.
-
-    Parameters
-    ----------
-    mean : MeanUpdate
-        Mean of the prepared updates.
-    rows : int
-        Rows of all sites in it.
-    loss : float
-        Mean loss over these rows.
-    clipped : int
-        Values that were outside the declared range at their site.
-    extra : mapping of str to ndarray
-        Sums of the further fields.
-    """
-
-    mean: MeanUpdate
-    rows: int
-    loss: float
-    clipped: int
-    extra: Mapping[str, Values]
 
 
 @dataclass(frozen=True)
@@ -142,7 +117,7 @@ class UpdateLayout:
         }
         return self.vector.encode(values, weight=float(update.rows) if self.weighting == "rows" else 1.0)
 
-    def decode(self, sums: Words, clients: int) -> RoundSums:
+    def decode(self, sums: Words, clients: int, device: torch.device | str = "cpu") -> RoundSums:
         """Return the means of the sites that are in a sum.
 
         Parameters
@@ -151,16 +126,26 @@ class UpdateLayout:
             The sum of their vectors.
         clients : int
             Their number.
+        device : torch.device or str, default="cpu"
+            Device of the mean.
         """
         values = self.vector.decode(sums)
         rows = float(values["rows"][0])
         weight = rows if self.weighting == "rows" else float(clients)
         if weight <= 0:
             raise EnvironmentFailure("no client trained on any row in this round; the model did not change.")
+        delta, buffers, message = (
+            {name: tensor.to(device) for name, tensor in _unflatten(values[label] / weight, specs, dtype).items()}
+            for label, specs, dtype in (
+                ("delta", self.spec.delta, None),
+                ("buffers", self.spec.buffers, torch.float64),  # the mean of integers is none
+                ("message", self.spec.message, None),
+            )
+        )
         mean = MeanUpdate(
-            _unflatten(values["delta"] / weight, self.spec.delta),
-            _unflatten(values["buffers"] / weight, self.spec.buffers, torch.float64),  # as integer buffers need it
-            _unflatten(values["message"] / weight, self.spec.message),
+            delta,
+            buffers,
+            message,
             float(values["steps"][0]) / weight,
             clients,
         )
