@@ -74,10 +74,10 @@ class RoundSums:
     ----------
     mean : MeanUpdate
         Mean of the prepared updates.
-    rows : int
-        Rows of all sites in it.
-    loss : float
-        Mean loss over these rows.
+    clients, rows : int
+        Sites in the sums, and their rows.
+    loss : float or None
+        Mean loss over these rows; None if rows are private.
     clipped : int
         Values that were outside the declared range at their site.
     extra : mapping of str to ndarray
@@ -85,8 +85,9 @@ class RoundSums:
     """
 
     mean: MeanUpdate
+    clients: int
     rows: int
-    loss: float
+    loss: float | None
     clipped: int
     extra: Mapping[str, NDArray[np.float64]]
 

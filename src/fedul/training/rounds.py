@@ -166,19 +166,21 @@ def _train_round(
         state.best if evaluate else None,
     )
     answer = yield TrainRequest(context.engine, broadcast, _participants(names, number, config))
+    loss: float | None
+    clipped: int | None
     if isinstance(answer, RoundSums):
-        loss, clients, clipped = answer.loss, answer.mean.clients, answer.clipped
+        loss, count, clipped = answer.loss, answer.clients, answer.clipped
         weights, server_state = algorithm.advance(dict(state.weights), server_state, answer.mean, len(names))
     else:
         updates = _CountedUpdates(answer)
         weights, server_state = algorithm.aggregate(dict(state.weights), server_state, updates, len(names))
-        loss, clients, clipped = updates.mean_loss(), updates.clients, None
+        loss, count, clipped = updates.mean_loss(), updates.clients, None
     averaged = running_mean(dict(state.averaged), weights, number, config.averaging)
     engine_metrics = context.engine.collect_metrics()
     metrics = RoundMetrics(
         round=number,
         loss=loss,
-        clients=clients,
+        clients=count,
         clipped_values=clipped,
         seconds=round(time.monotonic() - started, 4),
         directive=dict(directive),

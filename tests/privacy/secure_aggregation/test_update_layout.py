@@ -105,6 +105,14 @@ def test_values_outside_the_range_are_clipped_and_counted() -> None:
     assert found.loss == pytest.approx((0.5 * 40 + LOSS_RANGE * 20) / 60)
 
 
+def test_sites_with_private_rows_report_no_loss() -> None:
+    spec = UpdateSpec.of({"a": torch.zeros(1)}, ("a",))
+    layout = UpdateLayout(spec, 3, "uniform", 2.0, 0.7, has_loss=False)
+    found = layout.decode(layout.encode(Update("a", {"a": torch.ones(1)}, 7, 1.0, None)).words, 1)
+    assert (found.loss, found.rows) == (None, 7)
+    assert "loss" not in [field.name for field in layout.vector.fields]
+
+
 def test_an_update_that_is_not_finite_is_not_encoded() -> None:
     spec = UpdateSpec.of({"a": torch.zeros(1)}, ("a",))
     with pytest.raises(NotFinite):

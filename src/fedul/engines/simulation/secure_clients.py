@@ -62,6 +62,7 @@ class SecureClients:
                 self._config.aggregation_range,
                 self._config.aggregation_threshold,
                 sum(self._rows.values()),
+                has_loss=not self._config.protects_rows,
             )
             prepared = self._algorithm.prepare(broadcast.weights, update)
             try:

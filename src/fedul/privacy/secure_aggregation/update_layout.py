@@ -48,6 +48,8 @@ class UpdateLayout:
         Share of the sites that stay to the end at least (`aggregation_threshold`).
     total_rows : int
         Upper bound of the rows of all sites; used with weighting "rows" only.
+    has_loss : bool, default=True
+        Whether sites report their loss; not if rows are private.
     extra : tuple of Field
         Further fields.
     """
@@ -58,6 +60,7 @@ class UpdateLayout:
     limit: float
     share: float
     total_rows: int = 0
+    has_loss: bool = True
     extra: tuple[Field, ...] = field(default=())
 
     @cached_property
@@ -79,7 +82,7 @@ class UpdateLayout:
             weighted("message", _size(self.spec.message), OTHER_RANGE),
             weighted("steps", 1, COUNT_RANGE),
             counted("rows"),
-            counted("loss"),
+            *((counted("loss"),) if self.has_loss else ()),
             counted(CLIPPED),
         )
         return VectorLayout((*fields, *self.extra), self.sites)
@@ -104,17 +107,16 @@ class UpdateLayout:
         NotFinite
             If a value is not a finite number.
         """
-        # A site with private rows has no loss to report; the coordinator knows this from the settings.
-        loss = 0.0 if update.loss is None else float(np.clip(update.loss, -LOSS_RANGE, LOSS_RANGE))
         values: dict[str, Values] = {
             "delta": _flatten(update.delta, self.spec.delta),
             "buffers": _flatten(update.buffers, self.spec.buffers),
             "message": _flatten(update.message, self.spec.message),
             "steps": np.array([float(update.steps)]),
             "rows": np.array([float(update.rows)]),
-            "loss": np.array([loss * update.rows]),
             **(extra or {}),
         }
+        if update.loss is not None:
+            values["loss"] = np.array([np.clip(update.loss, -LOSS_RANGE, LOSS_RANGE) * update.rows])
         return self.vector.encode(values, weight=float(update.rows) if self.weighting == "rows" else 1.0)
 
     def decode(self, sums: Words, clients: int, device: torch.device | str = "cpu") -> RoundSums:
@@ -150,7 +152,8 @@ class UpdateLayout:
             clients,
         )
         extra = {each.name: values[each.name] for each in self.extra}
-        return RoundSums(mean, round(rows), float(values["loss"][0]) / max(rows, 1), round(values[CLIPPED][0]), extra)
+        loss = float(values["loss"][0]) / max(rows, 1) if self.has_loss else None
+        return RoundSums(mean, clients, round(rows), loss, round(values[CLIPPED][0]), extra)
 
 
 def _size(specs: TensorSpecs) -> int:
