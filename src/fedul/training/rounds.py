@@ -119,6 +119,8 @@ def iterate_rounds(
         state = _evaluate_round(context, config, state, ahead)
         ahead = None if following is None else following.after(state)
         callback.on_round_end(info, state.history[-1])
+        if state.history[-1].clipped_values and not any(each.clipped_values for each in state.history[:-1]):
+            callback.on_warning(_clipped_warning(state.history[-1], config))
         every, last = config.checkpoint_every, is_finished(state, config, context.method)
         due = state.round % every == 0 if every else time.monotonic() - checkpoint_time > CHECKPOINT_SECONDS
         if folder is not None and (due or last):
@@ -250,6 +252,13 @@ def _truth_metrics(context: RunContext, config: TrainConfig, number: int) -> dic
     if config.evaluate_every and number % config.evaluate_every == 0:
         errors["test_error"], _ = test_error(context.module, study.truth, context.spec.scaling)
     return errors
+
+
+def _clipped_warning(metrics: RoundMetrics, config: TrainConfig) -> str:
+    return (
+        f"in round {metrics.round}, {metrics.clipped_values} values of updates were larger than the range of secure "
+        f"aggregation, {config.aggregation_range:g}, and were clipped; a larger --aggregation-range changes less."
+    )
 
 
 class _CountedUpdates:

@@ -237,17 +237,40 @@ def test_the_same_masks_for_another_vector_are_refused() -> None:
             site.mask(requests[name], words, received)
 
 
-def test_shares_of_a_site_that_changed_on_their_way_are_noticed() -> None:
+def test_shares_that_changed_on_their_way_are_left_out() -> None:
     protocol = Protocol(5)
     requests = protocol.shares()
     name = names(5)[0]
-    changed = {other: bytes(82) for other in requests[name].shares}
+    changed = {other: bytes(len(share)) for other, share in requests[name].shares.items()}
     requests[name] = replace(requests[name], shares=changed)
     for each in names(5):
         site = protocol.federation.sites[each]
         protocol.attempt.add_vector(site.mask(requests[each], protocol.words(each), RECEIVED))
-    with pytest.raises(Refusal, match="an encrypted share was changed"):
-        protocol.site(0).reveal(protocol.attempt.unmask_request())
+    request = protocol.attempt.unmask_request()
+    assert set(protocol.site(0).reveal(request).seeds) == {name}, "its own share only"
+    protocol.unmasked(request)
+    assert np.abs(protocol.found() - protocol.total(names(5))).max() <= protocol.tolerance
+
+
+def test_shares_for_another_site_cannot_be_read() -> None:
+    protocol = Protocol(5)
+    sent = protocol.site(1).share(protocol.keys()).shares
+    requests = protocol.shares()
+    one, other = names(5)[0], names(5)[2]
+    swapped = {**requests[one].shares, names(5)[1]: sent[other]}
+    protocol.vectors()
+    protocol.site(0).state.put(replace(protocol.site(0).state.find(protocol.terms.digest), shares=swapped))
+    assert names(5)[1] not in protocol.site(0).reveal(protocol.attempt.unmask_request()).seeds
+
+
+@pytest.mark.parametrize("key", [bytes(32), b"short", (1).to_bytes(32, "little")])
+def test_a_key_that_is_no_point_of_the_curve_is_refused_by_the_coordinator(key: bytes) -> None:
+    protocol = Protocol(5)
+    honest = protocol.site(0).advertise(protocol.terms)
+    forged = replace(honest, mask_key=key)
+    forged = replace(forged, signature=protocol.site(0)._sign(forged.signed))
+    with pytest.raises(Refusal, match="not a valid X25519 key"):
+        protocol.attempt.add_keys(forged)
 
 
 def test_terms_that_a_site_does_not_accept_are_refused() -> None:

@@ -30,7 +30,7 @@ from fedul.privacy.secure_aggregation.messages import (
 )
 from fedul.privacy.secure_aggregation.neighbours import Neighbourhoods
 from fedul.privacy.secure_aggregation.pairwise import neighbourhoods, pair_seed
-from fedul.privacy.secure_aggregation.primitives import Verify, public_key
+from fedul.privacy.secure_aggregation.primitives import Verify, agree, fresh_secret, public_key
 from fedul.privacy.secure_aggregation.problems import Refusal, TooFewSites
 
 TRIES = 50
@@ -88,6 +88,8 @@ class AggregationRound:
         if reply.terms != self.terms.digest or self._key_list is not None or reply.site in self._keys:
             raise Refusal(f"site '{reply.site[:80]}' sent keys for another aggregation.")
         self._check_signature(reply.site, reply.signed, reply.signature)
+        for key in (reply.mask_key, reply.share_key):  # a key that is not valid would stop all other sites
+            agree(fresh_secret(), key, b"check")
         self._keys[reply.site] = reply
 
     def key_list(self) -> KeyList:

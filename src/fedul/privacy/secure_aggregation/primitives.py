@@ -64,4 +64,4 @@ def decrypt(key: bytes, cipher_text: bytes, context: bytes) -> bytes:
     try:
         return ChaCha20Poly1305(key).decrypt(bytes(12), cipher_text, context)
     except InvalidTag:
-        raise Refusal("an encrypted share was changed on its way; nothing was sent.") from None
+        raise Refusal("an encrypted share was changed on its way.") from None

@@ -3,7 +3,7 @@
 The steps are those of Bonawitz et al., CCS 2017, figure 4, in its variant against a malicious coordinator, with the
 neighbours of Bell et al., CCS 2020. `SecureSite` answers one message at a time: its `state` is stored before a reply is
 sent, so that a site that was restarted cannot be made to answer twice. A request that is repeated, because its answer
-was lost on the way, gets the same answer.
+was lost on the way, gets the same answer again (but for the random numbers in a signature).
 """
 
 from __future__ import annotations
@@ -246,7 +246,10 @@ class SecureSite:
         seeds, mask_keys = {self.name: secrets.seed_share}, {}
         for name, encrypted in secrets.shares.items():
             context = share_context(key_list, name, self.name)
-            both = decrypt(agree(secrets.share_secret, keys[name], context), encrypted, context)
+            try:
+                both = decrypt(agree(secrets.share_secret, keys[name], context), encrypted, context)
+            except Refusal:
+                continue  # changed on its way, or made wrongly: the shares of the other holders may be enough
             if name in request.sites:
                 seeds[name] = both[: shamir.SHARE_BYTES]
             else:
