@@ -14,6 +14,7 @@ from .places import ROOT
 
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+NAMED_TEST = re.compile(r"\[`(test_\w+)`\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -34,6 +35,14 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
         assert target.exists(), f"{link}: no such file"
         if anchor:
             assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_every_test_that_a_page_names_is_in_the_file_that_it_links() -> None:
+    named = [(page, *found) for page in PAGES for found in NAMED_TEST.findall(page.read_text(encoding="utf-8"))]
+    assert "test_a_site_does_not_execute_the_app_of_a_run" in {name for _, name, _ in named}
+    for page, name, link in named:
+        text = (page.parent / link).read_text(encoding="utf-8")
+        assert f"\ndef {name}(" in text, f"{page.name}: {link} has no {name}"
 
 
 def test_every_benchmark_can_be_imported() -> None:

@@ -18,7 +18,8 @@ if importlib.util.find_spec("flwr") is None:
 if shutil.which("nginx") is None:
     pytest.skip("nginx is not installed", allow_module_level=True)
 
-from fedul.engines.flower.deploy.loopback import HOST, Loopback, free_port, loopback
+from fedul.engines.flower.deploy.loopback import Loopback, loopback
+from fedul.engines.flower.processes import HOST, free_port
 from fedul.training import RunFolder
 
 from ..engines.flower.wire import DIGITS

@@ -86,14 +86,21 @@ def bound(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 
-def _become(parent: int, command: list[str]) -> None:
-    """Replace this process with a command that is killed when the parent ends."""
+def end_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when its parent, which has this process id, ends. Linux alone can do this."""
+    if sys.platform != "linux":
+        return
     with suppress(ImportError, OSError, AttributeError):  # a Python without ctypes, or a C library without prctl
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before the kernel was asked
         sys.exit(1)
+
+
+def _become(parent: int, command: list[str]) -> None:
+    """Replace this process with a command that is killed when the parent ends."""
+    end_with_parent(parent)
     for number in RESET_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     os.execvp(command[0], command)

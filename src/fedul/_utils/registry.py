@@ -57,6 +57,10 @@ class Registry(Mapping[str, str], Generic[T]):
     def __len__(self) -> int:
         return len(self._builtin) + len(self._installed)
 
+    def is_builtin(self, name: str) -> bool:
+        """Return whether fedul itself provides a component."""
+        return name in self._builtin
+
     def package(self, name: str) -> str:
         """Return the name of the package that provides a component."""
         point = None if name in self._builtin else self._installed[name]

@@ -69,6 +69,15 @@ def keys(
     show.print_result(json, FilesDocument(files).to_dict(), *lines)
 
 
+@app.command("site", epilog=examples("federation site site.toml"))
+def site(settings: Annotated[str, typer.Argument(help="Settings file of the site.", metavar="SITE_TOML")]) -> None:
+    """Take part in runs as the site of SITE_TOML, until Ctrl-C. Only the fedul that is installed here is executed."""
+    roster.need_flower()
+    from fedul.engines.flower.site.launcher import run_site
+
+    run_site(settings)
+
+
 @app.command("demo", epilog=examples("federation demo --rounds 5"))
 def demo(
     rounds: Annotated[int, typer.Option(help="Global rounds.", min=1)] = 5,

@@ -51,7 +51,8 @@ class WithoutExtension(Wire):
 
 
 def test_a_registered_method_trains_on_a_subset_of_the_rows_at_sites(tmp_path: Path, extension: ModuleType) -> None:
-    run = run_coordinator(Wire(digits_sites(tmp_path, 3)), settings(tmp_path, 3, **NAMES))
+    sites = digits_sites(tmp_path, 3, allowed="every-third-row, counting")
+    run = run_coordinator(Wire(sites), settings(tmp_path, 3, **NAMES))
     study = fedul.load("digits", clients=3)
     objects: dict[str, Any] = {"method": extension.EveryThirdRow(), "algorithm": extension.Counting()}
     assert_same(run, fedul.train(study, rounds=3, engine_mode="loop", **objects))
@@ -62,10 +63,24 @@ def test_a_registered_method_trains_on_a_subset_of_the_rows_at_sites(tmp_path: P
 def test_a_site_that_lacks_a_component_is_named_and_the_others_continue(
     tmp_path: Path, extension: ModuleType, capsys: pytest.CaptureFixture[str], part: str
 ) -> None:
-    wire = WithoutExtension(digits_sites(tmp_path, 3, rows=300), 2, str(tmp_path / "packages"))
+    sites = digits_sites(tmp_path, 3, rows=300, allowed=NAMES[part])
+    wire = WithoutExtension(sites, 2, str(tmp_path / "packages"))
     run = run_coordinator(wire, settings(tmp_path, 2, rounds=1, **{part: NAMES[part]}))
     assert run.history[0].clients == 2
     reason = f"site 'client-2' is refused: {part} '{NAMES[part]}' is not installed here."
+    assert capsys.readouterr().err.count(reason) == 1
+
+
+@pytest.mark.parametrize("part", ["method", "algorithm"])
+def test_a_site_runs_an_installed_component_only_if_its_operator_allows_it(
+    tmp_path: Path, extension: ModuleType, capsys: pytest.CaptureFixture[str], part: str
+) -> None:
+    sites = digits_sites(tmp_path / "allowed", 3, rows=300, allowed=NAMES[part])
+    other = next(name for name in NAMES.values() if name != NAMES[part])
+    sites[3] = digits_sites(tmp_path / "other", 3, rows=300, allowed=other)[3]
+    run = run_coordinator(Wire(sites), settings(tmp_path, 3, rounds=1, min_sites=2, **{part: NAMES[part]}))
+    assert run.history[0].clients == 2
+    reason = f"site 'client-3' is refused: {part} '{NAMES[part]}' is of another package, and not in its allow-methods."
     assert capsys.readouterr().err.count(reason) == 1
 
 

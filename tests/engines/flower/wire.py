@@ -69,12 +69,14 @@ class ChangingWire(Wire):
         return super().request(kind, messages, seconds)
 
 
-def digits_sites(folder: Path, clients: int, rows: int = 0) -> dict[int, Path]:
-    """Settings of sites that share the digits, by node."""
+def digits_sites(folder: Path, clients: int, rows: int = 0, allowed: str = "") -> dict[int, Path]:
+    """Settings of sites that share the digits, by node; they allow these methods of other packages."""
     made = {}
     for number in range(1, clients + 1):
         file = folder / f"client-{number}" / "site.toml"
         file.parent.mkdir(parents=True)
-        file.write_text(DIGITS.format(name=f"client-{number}", clients=clients, rows=rows))
+        file.write_text(
+            f'allow-methods = "{allowed}"\n' + DIGITS.format(name=f"client-{number}", clients=clients, rows=rows)
+        )
         made[number] = file
     return made

@@ -84,8 +84,15 @@ class SiteConfig:
         "are drawn once and stored in the state folder.",
         above=0,
     )
+    superlink: str | None = option(None, "Address of the coordinator, HOST:PORT.")
+    root_certificates: str | None = option(
+        None, "File with the certificate of the authority that the coordinator uses (default: those of the system)."
+    )
     key: str | None = option(None, "File with the private identity key of this site.")
     roster: str | None = option(None, "File with the public keys of all sites.")
+    allow_methods: tuple[str, ...] = option(
+        (), "Methods and algorithms of other packages that may run here, separated by commas.", parse=parse_names
+    )
 
     def __post_init__(self) -> None:
         validate_fields(self)

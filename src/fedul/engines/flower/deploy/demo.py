@@ -1,4 +1,4 @@
-"""Demonstration of a run on sites: the digits across SuperNodes on this machine, with TLS and keys."""
+"""Demonstration of a run on sites: the digits across sites on this machine, with TLS, keys and a roster."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, callback:
         "rounds": rounds,
         "algorithm": algorithm,
         "model": "mlp",
+        "roster": str(folder / "federation" / "roster.toml"),
     }
     read_settings(settings)  # refuses wrong settings before anything is started
     with loopback(folder / "federation", settings) as federation:
@@ -48,6 +49,8 @@ def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, callback:
         federation.start_coordinator()
         for client in study.federation.clients:
             federation.register(client.name)
+        federation.write_roster()
+        for client in study.federation.clients:
             federation.start_site(client.name, SITE_FILE.format(name=client.name, sites=sites))
         _follow(federation, federation.run({}), run, RunInfo(rounds, folder=run.path), callback)
     assert study.truth is not None

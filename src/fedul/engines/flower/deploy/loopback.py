@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,18 +20,12 @@ from fedul._utils.files import write_bytes
 from fedul._utils.processes import DeferredSignals, bound
 from fedul.engines.flower.deploy.app_folder import write_app_folder
 from fedul.engines.flower.deploy.keys import make_keys
+from fedul.engines.flower.identity.roster import Roster
+from fedul.engines.flower.processes import HOST, QUIET, flower_program, free_port, is_listening
 from fedul.errors import EnvironmentFailure
 from fedul.training import RunFolder
 from fedul.training.run_files import REPORT
 
-HOST = "127.0.0.1"
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-}
-"""Flower sends no telemetry, does not check for updates and installs nothing."""
-PORTS = range(20_000, 32_000)
 STATUS_SECONDS, POLL_SECONDS = 20.0, 0.5
 POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 """Seconds between two polls for work; on one machine this is cheap."""
@@ -66,31 +58,49 @@ class Loopback:
         keys = self.folder / "keys"
         self._start(
             "superlink",
-            *("flower-superlink", "--host", HOST, "--port", str(self.port), "--enable-supernode-auth"),
+            *(
+                str(flower_program("flower-superlink")),
+                "--host",
+                HOST,
+                "--port",
+                str(self.port),
+                "--enable-supernode-auth",
+            ),
             *("--disable-runtime-dependency-installation", "--database", str(self.folder / "superlink.db")),
             *("--ssl-ca-certfile", str(keys / "ca.pem"), "--ssl-certfile", str(keys / "server.pem")),
             *("--ssl-keyfile", str(keys / "server.key")),
         )
-        self._until(lambda: _is_listening(self.port), "the SuperLink does not respond", "superlink", 300)
+        self._until(lambda: is_listening(self.port), "the SuperLink does not respond", "superlink", 300)
 
     def register(self, site: str) -> None:
         """Make a key for a site and register it."""
         make_keys(self.folder / "keys", sites=[site])
         self.flwr("supernode", "register", str(self.folder / "keys" / f"{site}.pub"))
 
+    def write_roster(self) -> None:
+        """Write the roster of the sites that are registered; sites that are started from now on hold it."""
+        keys = self.folder / "keys"
+        Roster.of_files(sorted(keys.glob("*.pub"))).write(self.roster)
+
+    @property
+    def roster(self) -> Path:
+        """File of the roster."""
+        return self.folder / "roster.toml"
+
     def start_site(self, site: str, settings: str, **environment: str) -> None:
-        """Start a SuperNode with these settings (TOML); its key must exist but need not be registered."""
-        file = self.folder / site / "site.toml"
+        """Start a site with these settings (TOML); its key must exist but need not be registered."""
+        file, keys = self.folder / site / "site.toml", self.folder / "keys"
         if not file.exists():
-            write_bytes(file, settings.encode())
-        self._start(
-            site,
-            *("flower-supernode", "--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(free_port())),
-            *("--root-certificates", str(self.folder / "keys" / "ca.pem")),
-            *("--auth-supernode-private-key", str(self.folder / "keys" / f"{site}.key")),
-            *("--node-config", f'config="{file}"'),
-            **environment,
-        )
+            own = {
+                "superlink": f"{HOST}:{self.port}",
+                "root-certificates": str(keys / "ca.pem"),
+                "key": str(keys / f"{site}.key"),
+                **({"roster": str(self.roster)} if self.roster.exists() else {}),
+            }
+            lines = [f"{name} = {json.dumps(value)}\n" for name, value in own.items()]
+            write_bytes(file, "".join([*lines, settings]).encode())
+        # "-P": no module beside the settings takes the place of an installed one.
+        self._start(site, sys.executable, "-P", "-m", "fedul", "federation", "site", str(file), **environment)
 
     def run(self, settings: Mapping[str, Any]) -> int:
         """Start a run and return its number at Flower."""
@@ -131,7 +141,7 @@ class Loopback:
 
     def flwr(self, *arguments: str) -> str:
         """Return the output of a Flower command; EnvironmentFailure if it fails."""
-        command = bound([str(_program("flwr")), *arguments])
+        command = bound([str(flower_program("flwr")), *arguments])
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=120)
         if done.returncode:
             raise EnvironmentFailure(f"flwr {arguments[0]} failed: {(done.stderr or done.stdout).strip()[-400:]}")
@@ -170,7 +180,7 @@ class Loopback:
     def _start(self, name: str, program: str, *arguments: str, **environment: str) -> None:
         log = self.folder / "logs" / f"{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = bound([str(_program(program)), *arguments])
+        command = bound([program, *arguments])
         with log.open("ab") as output, DeferredSignals():
             self.processes[name] = subprocess.Popen(
                 command,
@@ -192,7 +202,7 @@ class Loopback:
     def _environment(self) -> dict[str, str]:
         home = {
             "FLWR_HOME": str(self.folder / "flwr"),
-            "PATH": f"{_program('flwr').parent}:{os.environ.get('PATH', '')}",
+            "PATH": f"{flower_program('flwr').parent}:{os.environ.get('PATH', '')}",
         }
         return {**os.environ, **QUIET, **POLLING, **home}
 
@@ -206,21 +216,6 @@ def loopback(folder: Path, settings: Mapping[str, Any]) -> Iterator[Loopback]:
     finally:
         with DeferredSignals():  # a second Ctrl-C must not leave processes behind
             federation.close()
-
-
-def free_port() -> int:
-    """Return a free port outside the range from which the system assigns ports: it is used only later."""
-    for port in random.sample(PORTS, 100):
-        with suppress(OSError), socket.socket() as found:
-            found.bind((HOST, port))
-            return port
-    raise EnvironmentFailure("no port from 20000 to 31999 is free; end the programs that use them.")
-
-
-def _is_listening(port: int) -> bool:
-    with suppress(OSError), socket.create_connection((HOST, port), timeout=1):
-        return True
-    return False
 
 
 def _descendants(number: int) -> list[int]:
@@ -245,11 +240,3 @@ def _parents() -> Iterator[tuple[int, int]]:
     for process in Path("/proc").glob("[0-9]*"):  # small Linux systems have no ps
         with suppress(OSError):  # the process has ended
             yield int(process.name), int((process / "stat").read_text().rpartition(")")[2].split()[1])
-
-
-def _program(name: str) -> Path:
-    """Return the path of a program that is installed beside this Python."""
-    program = Path(sys.executable).parent / name
-    if not program.exists():
-        raise EnvironmentFailure(f"{name} is not installed; install fedul[flower].")
-    return program

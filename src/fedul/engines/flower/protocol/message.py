@@ -38,8 +38,8 @@ class UnreadableMessage(ValueError):
 class WireMessage:
     """A serialized message.
 
-    Flower starts a process for every message to a site. That process forwards the message to the site's worker process
-    in this form, because loading PyTorch takes longer than most replies.
+    A site has a process for every message. That process forwards the message to the site's worker process in this form,
+    because loading PyTorch takes longer than most replies.
 
     Parameters
     ----------

@@ -123,6 +123,8 @@ class _SiteRun:
         for registry, name in ((METHODS, config.method), (ALGORITHMS, config.algorithm_name)):
             if name not in registry:
                 raise PublicError(f"{registry.kind} '{name[:40]}' is not installed here")
+            if not (registry.is_builtin(name) or name in data.config.allow_methods):
+                raise PublicError(f"{registry.kind} '{name}' is of another package, and not in its allow-methods")
         client = data.client(spec, request.run, joins=joins)
         _check_rows(data, len(client.train))
         module = models.build(config.model, spec.input_shape, len(spec.classes), config.seed)

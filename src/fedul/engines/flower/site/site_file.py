@@ -13,7 +13,7 @@ from fedul._utils.settings import build_config, read_toml, refuse_unknown
 from fedul.engines.flower.settings import SiteConfig, is_valid_site_name
 from fedul.errors import EnvironmentFailure, InputError
 
-PATHS = ("state", "key", "roster")
+PATHS = ("state", "root_certificates", "key", "roster")
 """Settings that are paths."""
 
 

@@ -1,9 +1,10 @@
 """Worker process of a site: it stays between messages with PyTorch loaded, and replies to each in a fork of itself.
 
-Flower starts a process for every message. That process does not load PyTorch; it connects to the worker process over a
-socket in the site's state folder, which only the site's account can reach, and starts a worker process if there is
-none. The worker process keeps nothing between messages but its modules. It ends with the SuperNode under which it was
-started, or after an idle timeout. Where there can be no worker process, the process that Flower started replies.
+For every message there is a process that forwards it: a fork of the launcher, or a process that Flower starts. It does
+not load PyTorch; it connects to the worker process over a socket in the site's state folder, which only the site's
+account can reach, and starts a worker process if there is none. The worker process keeps nothing between messages but
+its modules. It ends with the launcher or the SuperNode under which it was started, or after an idle timeout. Where
+there can be no worker process, the process that forwards replies itself.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def _connect(folder: Path) -> Connection:
             return Client(address, "AF_UNIX")
         if time.monotonic() > end:
             raise OSError("it does not start")
-        # The command returns when its fork listens. The parent of this process is Flower's, which starts them all.
+        # The command returns when its fork listens. The parent of this process is the launcher, or Flower's launcher.
         command = [sys.executable, "-P", "-m", __name__, str(folder), str(os.getppid())]
         with (folder / "log").open("wb") as log:
             subprocess.run(
