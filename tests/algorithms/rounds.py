@@ -77,6 +77,7 @@ class RecordingEngine:
         self.engine, self.participants = engine, list[list[str]]()
         self.names, self.warnings, self.collect_metrics = engine.names, engine.warnings, engine.collect_metrics
         self.piggybacks_evaluation = engine.piggybacks_evaluation
+        self.epsilon, self.begin_round = engine.epsilon, engine.begin_round
 
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
         self.participants.append(list(clients))

@@ -47,7 +47,10 @@ class Scripted:
 
     def __init__(self, script: Sequence[Losses], absent: Absent, done: int, *, ahead: bool) -> None:
         self.script, self.absent, self.evaluated, self.piggybacks_evaluation = script, absent, done, ahead
-        self.trained = done
+        self.trained, self.epsilon = done, dict[str, float]()
+
+    def begin_round(self, number: int, clients: Sequence[str]) -> None:
+        """Rows are not protected."""
 
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
         self.trained = broadcast.round

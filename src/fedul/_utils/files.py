@@ -47,7 +47,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as problem:
         existed = "the previous content is intact" if path.exists() else "choose another place"
         raise EnvironmentFailure(f"could not write {path}: {write_problem(problem)}; {existed}.") from None
@@ -214,8 +214,8 @@ def _digest(notes: str, tensors: Mapping[str, Tensor]) -> str:
     return hashlib.sha256((notes + tensors_digest(tensors)).encode()).hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
-    # The rename itself must survive a power cut; not every system lets a folder be synced.
+def sync_folder(folder: Path) -> None:
+    """Make new names in a folder survive a power cut; not every system lets a folder be synced."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -144,9 +144,9 @@ class TrainingProgress(Callback):
 
     def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
         error = "" if metrics.test_error is None else f"error {metrics.test_error:.2%}"
-        held_out = "" if metrics.held_out_loss is None else f"held-out {metrics.held_out_loss:.3f} "
-        loss = "" if metrics.loss is None else f"loss {metrics.loss:.3f} "
-        text = f"{loss}{held_out}{error}".strip()
+        numbers = (("loss", metrics.loss), ("held-out", metrics.held_out_loss), ("epsilon", metrics.epsilon))
+        known = [f"{name} {value:.3f}" for name, value in numbers if value is not None]
+        text = " ".join([*known, error]).strip()
         self._print_line(f"round {metrics.round} of {'at most ' if run.patience else ''}{run.rounds}: {text}")
         if run.joint_runs > 1:
             self._going[run.title] = metrics.round

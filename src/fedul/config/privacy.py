@@ -14,13 +14,15 @@ class PrivacyOptions:
 
     dp_epsilon: float | None = option(
         None,
-        "Differential privacy of every row of every client: upper bound of epsilon over the whole run. The noise "
-        "follows from it.",
+        "Differential privacy of every row of every client: upper bound of epsilon over the whole run, from which the "
+        "noise of each client follows.",
         above=0,
     )
-    dp_delta: float = option(1e-5, "Delta of --dp-epsilon; must be below 1 / rows of the client.", above=0, high=0.1)
+    dp_delta: float = option(
+        1e-5, "Delta of --dp-epsilon; must be below 1 / rows of every client.", low=1e-12, high=0.1
+    )
     dp_noise: float | None = option(
-        None, "Noise of DP-SGD as a multiple of --dp-clip, in place of --dp-epsilon.", low=0
+        None, "Noise of DP-SGD as a multiple of --dp-clip, in place of --dp-epsilon; epsilon follows from it.", low=0
     )
     dp_clip: float = option(1.0, "Largest norm of the gradient of a row in DP-SGD.", above=0)
     dp_seeded: bool = option(
@@ -29,7 +31,7 @@ class PrivacyOptions:
     client_dp_epsilon: float | None = option(
         None, "Differential privacy of whole clients: upper bound of epsilon over the whole run.", above=0
     )
-    client_dp_delta: float = option(1e-5, "Delta of --client-dp-epsilon.", above=0, high=0.1)
+    client_dp_delta: float = option(1e-5, "Delta of --client-dp-epsilon.", low=1e-12, high=0.1)
     client_dp_noise: float | None = option(
         None, "Noise of the mean update as a multiple of --client-dp-clip, in place of --client-dp-epsilon.", low=0
     )
@@ -56,6 +58,8 @@ class PrivacyOptions:
             if getattr(self, f"{prefix}_epsilon") is not None and getattr(self, f"{prefix}_noise") is not None:
                 name = prefix.replace("_", "-")
                 raise InputError(f"{name}-noise: follows from {name}-epsilon; give one of the two.")
+        if self.dp_seeded and not (self.protects_rows or self.protects_clients or self.prior_epsilon):
+            raise InputError("dp-seeded: is for noise, of which there is none; add --dp-epsilon, or leave it out.")
 
     @property
     def protects_rows(self) -> bool:

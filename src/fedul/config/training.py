@@ -114,6 +114,12 @@ class TrainConfig(PrivacyOptions):
     def __post_init__(self) -> None:
         validate_fields(self)
         self.check_privacy()
+        if self.protects_rows and (self.select not in (None, "last") or self.patience):
+            name = "patience" if self.select in (None, "last") else f"select {self.select}"
+            raise InputError(
+                f"{name}: compares rounds on held-out rows, which protected rows do not allow; the last round is "
+                "delivered, so leave it out and give --rounds."
+            )
         if self.momentum and self.optimizer != "sgd":
             raise InputError("momentum: is for sgd, not for adam; add --optimizer sgd, or leave it out.")
         if self.nesterov and not self.momentum:
@@ -122,7 +128,7 @@ class TrainConfig(PrivacyOptions):
     @property
     def selection(self) -> str:
         """How the round is selected, also where it is not given."""
-        return str(self.select or GENERIC["select"])
+        return str(self.select or ("last" if self.protects_rows else GENERIC["select"]))
 
     @property
     def algorithm_name(self) -> str:
@@ -145,7 +151,8 @@ class TrainConfig(PrivacyOptions):
 
     def resolved(self) -> TrainConfig:
         """Return the configuration with the values of `GENERIC` for settings that are not given."""
-        return replace(self, **{name: value for name, value in GENERIC.items() if getattr(self, name) is None})
+        generic = {**GENERIC, "select": self.selection}
+        return replace(self, **{name: value for name, value in generic.items() if getattr(self, name) is None})
 
     def participants(self, clients: int) -> int:
         """Return the number of clients that participate in a round."""

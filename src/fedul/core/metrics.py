@@ -41,6 +41,8 @@ class RoundMetrics(Document):
         Traffic between coordinator and sites; None in process.
     clipped_values : int or None
         Values of all updates that were outside the range of secure aggregation; None without it.
+    epsilon : float or None
+        Largest epsilon of the rows of a client so far; None if they are not protected, or no finite one is known.
     """
 
     round: int
@@ -58,6 +60,7 @@ class RoundMetrics(Document):
     bytes_sent: int | None = None
     bytes_received: int | None = None
     clipped_values: int | None = None
+    epsilon: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-serializable values; what is not known or empty is left out, except the losses."""

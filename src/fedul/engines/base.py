@@ -6,6 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import torch
+
+from fedul._utils.randomness import torch_generator
+from fedul.config import TrainConfig
 from fedul.core import RoundSums, Update, Weights
 from fedul.engines.held_out import HeldOutSums, Reference
 
@@ -85,6 +89,19 @@ class Engine(Protocol):
     def warnings(self) -> Sequence[str]:
         """Warnings about how the clients will run."""
 
+    @property
+    def epsilon(self) -> Mapping[str, float]:
+        """Epsilon of the rows of each client so far; empty if rows are not protected."""
+
+    def begin_round(self, number: int, clients: Sequence[str]) -> None:
+        """Charge these clients for what a round will disclose about their rows, before it does.
+
+        Raises
+        ------
+        BudgetSpent
+            If the privacy budget of a client does not suffice.
+        """
+
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update] | RoundSums:
         """Return the updates of these clients, in this order, all from the same weights.
 
@@ -99,3 +116,12 @@ class Engine(Protocol):
 
     def collect_metrics(self) -> EngineMetrics:
         """Return engine metrics since the last call."""
+
+
+def participants(names: Sequence[str], number: int, config: TrainConfig) -> list[str]:
+    """Return the clients that participate in a round."""
+    count = config.participants(len(names))
+    if count == len(names):
+        return list(names)
+    chosen = torch.randperm(len(names), generator=torch_generator(config.seed, number, "participation"))[:count]
+    return [names[i] for i in sorted(chosen.tolist())]

@@ -8,12 +8,15 @@ from dataclasses import replace
 from fedul._utils.files import tensors_digest
 from fedul.algorithms.base import Algorithm
 from fedul.classifier import Classifier
+from fedul.config import TrainConfig
 from fedul.core import Study
 from fedul.models.weights import load_weights
+from fedul.privacy.statement import finite
 from fedul.training.choice import Choice
 from fedul.training.result import DataCounts, Run, RunResult
 from fedul.training.rounds import RunContext
 from fedul.training.run_folder import RunFolder
+from fedul.training.run_privacy import privacy_statements
 from fedul.training.set_levels import held_out_levels
 from fedul.training.state import TrainingState
 from fedul.training.truth_metrics import calibration_error, test_error
@@ -27,6 +30,7 @@ def deliver(
     labels_used: int,
     study: Study | None,
     choice: Choice | None,
+    config: TrainConfig,
 ) -> Run:
     """Build the result of a run after its last round, and write it into its folder if it has one."""
     spec, truth = context.spec, context.study.truth if context.study else None
@@ -46,7 +50,7 @@ def deliver(
         schema=spec.schema,
         site_adjustments=None if study is None else study.federation.site_adjustments,
     )
-    if study is not None:
+    if study is not None and not config.protects_rows:
         classifier = replace(classifier, set_levels=held_out_levels(study.federation, classifier))
     calibration = None
     if truth is not None:
@@ -65,6 +69,8 @@ def deliver(
         test_errors=tuple(by_client),
         calibration_error=calibration,
         choice=choice,
+        epsilon={name: finite(value) for name, value in context.engine.epsilon.items()},
+        privacy=privacy_statements(spec, study, context.engine, config),
     )
     sites = _site_classifiers(context.algorithm, classifier, state)
     if folder is not None:

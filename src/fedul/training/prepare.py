@@ -16,6 +16,7 @@ from fedul.engines.simulation.engine import SimulationEngine
 from fedul.engines.simulation.shared_inputs import SharedInputs
 from fedul.errors import InputError
 from fedul.models.weights import precision_of, weights_of
+from fedul.privacy.ledger import Ledger
 from fedul.privacy.prior_noise import PerturbedPriors
 from fedul.training.callbacks import Callback, RunInfo
 from fedul.training.check_fit import check_fit
@@ -99,7 +100,8 @@ def prepare_run(
     study, perturbed = perturb_study(Study.of(data), recipe.config, None if folder is None else folder.path)
     recipe, choice = resolve_run(study, recipe, folder, callback, train_parts)
     store = MemoryStore() if folder is None else folder.client_store()
-    context = _build_context(study, recipe, store, shared_inputs)
+    ledger = Ledger() if folder is None else folder.ledger()
+    context = _build_context(study, recipe, store, shared_inputs, ledger)
     warnings = [*study.warnings, *recipe.left_out(study.truth)]
     for message in [*warnings, *_startup_warnings(study.federation, context, recipe.config, force=force)]:
         callback.on_warning(message)
@@ -131,7 +133,11 @@ def _startup_warnings(federation: Federation, context: RunContext, config: Train
 
 
 def _build_context(
-    study: Study, recipe: Recipe, store: ClientStore, shared_inputs: SharedInputs | None = None
+    study: Study,
+    recipe: Recipe,
+    store: ClientStore,
+    shared_inputs: SharedInputs | None = None,
+    ledger: Ledger | None = None,
 ) -> RunContext:
     """Build the parts of a run and check everything that can be wrong with them."""
     federation, truth, config = study.federation, study.truth, recipe.config
@@ -155,6 +161,6 @@ def _build_context(
     module.to(device)
     shared = SharedInputs() if shared_inputs is None else shared_inputs
     federation = shared.move(federation, device, precision_of(module))
-    engine = SimulationEngine(federation, method, algorithm, module, config, store, shared_inputs=shared)
+    engine = SimulationEngine(federation, method, algorithm, module, config, store, shared_inputs=shared, ledger=ledger)
     labelled = None if truth is None else Study(federation, truth)
     return RunContext(federation.spec, labelled, module, name, method, algorithm, engine, store, engine.precision)

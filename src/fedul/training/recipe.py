@@ -88,6 +88,8 @@ class Recipe:
         open_ = {
             name for name, value in to_dict(self.config).items() if name in DECIDED_LATER and not is_given(name, value)
         }
+        if self.config.protects_rows and not stored.protects_rows:  # another run, which is refused with this reason
+            open_ -= {"select", "patience"}
         values = {name: getattr(stored, name) for name in open_ if name != "model" or self.model is None}
         if not self.config.method_option and self.method is None and self.config.method == stored.method:
             values["method_option"] = stored.method_option

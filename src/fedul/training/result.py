@@ -11,6 +11,7 @@ from fedul._utils.display import counted
 from fedul._utils.documents import Document
 from fedul.classifier import Classifier
 from fedul.core import Federation, RoundMetrics, Study
+from fedul.privacy.statement import PrivacyStatement
 from fedul.training.choice import Choice
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ class RunResult(Document):
         Expected calibration error of the delivered probabilities.
     choice : Choice or None
         Settings that were chosen without labels; None if the method offers no choice.
+    epsilon : mapping of str to float or None
+        By client, epsilon of its rows at the `dp_delta` of the run, None if it is infinite; empty if rows are not
+        protected.
+    privacy : tuple of PrivacyStatement
+        What the run guarantees about rows and about clients, and what it does not; empty if it protects neither.
     """
 
     rounds: int
@@ -83,6 +89,8 @@ class RunResult(Document):
     test_errors: tuple[float, ...] = ()
     calibration_error: float | None = None
     choice: Choice | None = None
+    epsilon: Mapping[str, float | None] = field(default_factory=dict)
+    privacy: tuple[PrivacyStatement, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

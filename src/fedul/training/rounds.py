@@ -7,31 +7,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-import torch
 from torch import nn
 
-from fedul._utils.randomness import torch_generator
 from fedul.algorithms.base import Algorithm
 from fedul.config import TrainConfig
-from fedul.core import RoundMetrics, RoundSums, Study, TaskSpec, Update, Weights
-from fedul.engines.base import Broadcast, Engine, EngineMetrics
+from fedul.core import RoundMetrics, RoundSums, Study, TaskSpec, Weights
+from fedul.engines.base import Broadcast, Engine, EngineMetrics, participants
 from fedul.engines.client_store import ClientStore
-from fedul.engines.held_out import Reference, sum_held_out
+from fedul.engines.held_out import HeldOutSums, Reference, sum_held_out
 from fedul.engines.simulation.client_state import split_client_state
 from fedul.methods.base import Method
 from fedul.models.weights import load_weights, weights_of
+from fedul.privacy.ledger import BudgetSpent
 from fedul.training.callbacks import Callback, RunInfo
+from fedul.training.counted_updates import CountedUpdates
 from fedul.training.divergence import diverged
 from fedul.training.early_stopping import is_finished
 from fedul.training.run_folder import RunFolder
 from fedul.training.selection import compare_with_best, is_best, is_selected
 from fedul.training.state import TrainingState, running_mean
 from fedul.training.steps import RunSteps, TrainRequest
-from fedul.training.truth_metrics import held_out_error, test_error
+from fedul.training.truth_metrics import round_errors
 
 CHECKPOINT_SECONDS = 2.0
 """Time between two checkpoints, without --checkpoint-every."""
@@ -107,11 +106,20 @@ def iterate_rounds(
     context.store.rewind(state.round, state.client_state_rounds)
     checkpoint_time = time.monotonic()
     ahead: _TrainedRound | None = None  # a round that is trained and not evaluated yet
+    begun = state.round
     while not is_finished(state, config, context.method):
-        ahead = ahead or (yield from _train_round(context, config, state))
+        try:
+            ahead = ahead or (yield from _train_round(context, config, state))
+        except BudgetSpent as spent:
+            if state.round == begun:
+                raise _nothing_left(spent, state) from None
+            callback.on_warning(f"{spent} The run ends after round {state.round} of {config.rounds}.")
+            _save(context, folder, state)
+            break
         following = None
         if (
             context.engine.piggybacks_evaluation
+            and not config.protects_rows
             and not context.method.needs_evaluation
             and ahead.state.round < config.rounds
         ):
@@ -123,11 +131,27 @@ def iterate_rounds(
             callback.on_warning(_clipped_warning(state.history[-1], config))
         every, last = config.checkpoint_every, is_finished(state, config, context.method)
         due = state.round % every == 0 if every else time.monotonic() - checkpoint_time > CHECKPOINT_SECONDS
-        if folder is not None and (due or last):
-            folder.save_state(replace(state, client_state_rounds=context.store.versions(state.round)))
-            context.store.checkpointed(state.round)
+        if due or last:
+            _save(context, folder, state)
             checkpoint_time = time.monotonic()
     return state
+
+
+def _save(context: RunContext, folder: RunFolder | None, state: TrainingState) -> None:
+    """Write a checkpoint, if the run has a folder."""
+    if folder is not None:
+        folder.save_state(replace(state, client_state_rounds=context.store.versions(state.round)))
+        context.store.checkpointed(state.round)
+
+
+def _nothing_left(spent: BudgetSpent, state: TrainingState) -> BudgetSpent:
+    """Return the error of a run that cannot pay for its next round, with what to do."""
+    if not state.round:
+        return spent
+    return BudgetSpent(
+        f"{spent} Allow a larger --{spent.setting}, or deliver the last round with --rounds {state.round}.",
+        spent.setting,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +181,8 @@ def _train_round(
     """Train the next round; with `evaluate`, clients also evaluate the current one."""
     number, names = state.round + 1, context.engine.names
     started = time.monotonic()
+    chosen = participants(names, number, config)
+    context.engine.begin_round(number, chosen)
     algorithm, server_state = context.algorithm, dict(state.server_state)
     directive = context.method.directive(state.history)
     broadcast = Broadcast(
@@ -167,14 +193,14 @@ def _train_round(
         dict(state.averaged) if evaluate else {},
         state.best if evaluate else None,
     )
-    answer = yield TrainRequest(context.engine, broadcast, _participants(names, number, config))
+    answer = yield TrainRequest(context.engine, broadcast, chosen)
     loss: float | None
     clipped: int | None
     if isinstance(answer, RoundSums):
         loss, count, clipped = answer.loss, answer.clients, answer.clipped
         weights, server_state = algorithm.advance(dict(state.weights), server_state, answer.mean, len(names))
     else:
-        updates = _CountedUpdates(answer)
+        updates = CountedUpdates(answer)
         weights, server_state = algorithm.aggregate(dict(state.weights), server_state, updates, len(names))
         loss, count, clipped = updates.mean_loss(), updates.clients, None
     averaged = running_mean(dict(state.averaged), weights, number, config.averaging)
@@ -205,7 +231,9 @@ def _evaluate_round(
     trained = ahead.state
     number, averaged, metrics = trained.round, dict(trained.averaged), trained.history[-1]
     started = time.monotonic()
-    total = sum_held_out(context.engine.evaluate_held_out(averaged, before.best).values())
+    total = HeldOutSums()
+    if not config.protects_rows:  # the sums would tell about rows
+        total = sum_held_out(context.engine.evaluate_held_out(averaged, before.best).values())
     engine_metrics = ahead.engine_metrics + context.engine.collect_metrics()
     # The training loss precedes the last step; without held-out rows, only the weights show whether it diverged.
     finite = all(bool(trained.weights[name].isfinite().all()) for name, _ in context.module.named_parameters())
@@ -220,9 +248,10 @@ def _evaluate_round(
         comparable_loss=comparison.loss if comparison.loss != total.loss else None,
         site_errors=engine_metrics.site_errors,
         evaluated_by=engine_metrics.evaluated_by,
+        epsilon=_largest(context.engine.epsilon),
         bytes_sent=engine_metrics.bytes_sent,
         bytes_received=engine_metrics.bytes_received,
-        **_truth_metrics(context, config, number),
+        **round_errors(context.module, context.study, config, number),
     )
     metrics = replace(metrics, seconds=round(metrics.seconds + time.monotonic() - started, 4))
     state = replace(ahead.after(before).state, history=[*before.history, metrics])
@@ -234,6 +263,12 @@ def _evaluate_round(
     return state
 
 
+def _largest(epsilon: Mapping[str, float]) -> float | None:
+    """Return the largest epsilon of a client; None if there is none, or no finite one."""
+    largest = max(epsilon.values(), default=math.inf)
+    return largest if math.isfinite(largest) else None
+
+
 def _local_weights(context: RunContext) -> dict[str, Weights]:
     """Return by client the weights that it does not share; empty if it shares all, or is at a site of its own."""
     if not context.algorithm.personalizes:
@@ -242,49 +277,8 @@ def _local_weights(context: RunContext) -> dict[str, Weights]:
     return {name: {key: t.detach().cpu() for key, t in own.items()} for name, own in states.items() if own}
 
 
-def _truth_metrics(context: RunContext, config: TrainConfig, number: int) -> dict[str, Any]:
-    """Return the errors with respect to true labels, if these exist and the configuration requires them."""
-    study, errors = context.study, dict[str, Any]()
-    if study is None or study.truth is None:
-        return errors
-    if config.selection == "held-out-error":
-        errors["held_out_error"] = held_out_error(context.module, study.federation, study.truth)
-    if config.evaluate_every and number % config.evaluate_every == 0:
-        errors["test_error"], _ = test_error(context.module, study.truth, context.spec.scaling)
-    return errors
-
-
 def _clipped_warning(metrics: RoundMetrics, config: TrainConfig) -> str:
     return (
         f"in round {metrics.round}, {metrics.clipped_values} values of updates were larger than the range of secure "
         f"aggregation, {config.aggregation_range:g}, and were clipped; a larger --aggregation-range changes less."
     )
-
-
-class _CountedUpdates:
-    """Iterates over updates, and counts their clients and losses on the way."""
-
-    def __init__(self, updates: Iterator[Update]) -> None:
-        self._updates = updates
-        self._loss: float | None = 0.0
-        self._rows = 0
-        self.clients = 0
-
-    def __iter__(self) -> Iterator[Update]:
-        for update in self._updates:
-            if self._loss is not None:
-                self._loss = None if update.loss is None else self._loss + update.loss * update.rows
-            self._rows += update.rows
-            self.clients += 1
-            yield update
-
-    def mean_loss(self) -> float | None:
-        return None if self._loss is None else self._loss / max(self._rows, 1)
-
-
-def _participants(names: Sequence[str], number: int, config: TrainConfig) -> list[str]:
-    count = config.participants(len(names))
-    if count == len(names):
-        return list(names)
-    chosen = torch.randperm(len(names), generator=torch_generator(config.seed, number, "participation"))[:count]
-    return [names[i] for i in sorted(chosen.tolist())]

@@ -20,6 +20,9 @@ CHECKPOINT = "checkpoint/state.safetensors"
 CLIENT_STATES = "checkpoint/clients"
 """Folder of what methods and algorithms keep per client."""
 
+LEDGER = "privacy/ledger.jsonl"
+"""What the rows of each client have paid for, if they are protected."""
+
 MODEL = "model"
 """Folder of the classifier of the selected round."""
 

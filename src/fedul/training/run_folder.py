@@ -20,6 +20,7 @@ from fedul.core import RoundMetrics
 from fedul.engines.client_store import DiskStore
 from fedul.errors import InputError
 from fedul.models import Model
+from fedul.privacy.ledger import Ledger
 from fedul.privacy.prior_noise import PerturbedPriors
 from fedul.training import run_files
 from fedul.training.choice import Choice
@@ -148,6 +149,10 @@ class RunFolder:
     def client_store(self) -> DiskStore:
         """Return the store of what methods and algorithms keep per client."""
         return DiskStore(self.path / run_files.CLIENT_STATES)
+
+    def ledger(self) -> Ledger:
+        """Return the ledger of what the rows of each client have paid for."""
+        return Ledger(self.path / run_files.LEDGER)
 
     def save_classifiers(self, classifier: Classifier, sites: Mapping[str, Classifier]) -> None:
         """Write the classifier of the selected round, and those of single sites, if there are any."""

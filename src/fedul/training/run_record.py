@@ -28,6 +28,7 @@ FORMAT = "fedul-run"
 VERSION = 3
 RESUMABLE_CHANGES = {
     "rounds",
+    "dp_epsilon",
     "patience",
     "checkpoint_every",
     "evaluate_every",
@@ -154,7 +155,8 @@ def settings_difference(stored: Mapping[str, Any], new: Mapping[str, Any], *, bu
     has_schedule = stored.get("schedule", DEFAULTS["schedule"]) != "constant"
     for key in sorted(set(stored) | set(new), key=lambda name: (name != "data", name)):
         there, here = (settings.get(key, DEFAULTS.get(key)) for settings in (stored, new))
-        if there == here or (key in may_differ and not (key == "rounds" and has_schedule)):
+        fixed = (key == "rounds" and has_schedule) or (key == "dp_epsilon" and None in (there, here))
+        if there == here or (key in may_differ and not fixed):
             continue
         there, here = ("not given" if value is None else value for value in (there, here))
         reason = ", and the learning rate of every round depends on it" if key == "rounds" else ""

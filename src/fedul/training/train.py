@@ -182,7 +182,7 @@ def _train_steps(
         if folder is not None and choice is not None:
             folder.save_choice(choice)
         counts, labels_used = DataCounts.of(federation), context.method.labels_used(federation)
-        start = first_weights(context) if refuse_diverged else None
+        start = first_weights(context) if refuse_diverged and not config.protects_rows else None
         finished = yield from complete_steps(
             context, config, state, folder, callback, info, counts, labels_used, run.study, choice, start
         )
@@ -221,7 +221,7 @@ def complete_steps(
         check_diverged(start, last, context, config, callback)
         for message in context.method.final_warnings(last.history):
             callback.on_warning(message)
-        run = deliver(context, last, folder, counts, labels_used, study, choice)
+        run = deliver(context, last, folder, counts, labels_used, study, choice, config)
         result = run.result
         return run
     finally:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedul.core import PREDICT_BATCH, Federation, Labels, Matrix, Scaling, Truth, gather_rows
+from fedul.config import TrainConfig
+from fedul.core import PREDICT_BATCH, Federation, Labels, Matrix, Scaling, Study, Truth, gather_rows
 from fedul.models.weights import precision_of
 
 
@@ -30,6 +32,35 @@ def held_out_error(module: nn.Module, federation: Federation, truth: Truth) -> f
     held_out = ((client.inputs, client.held_out.index) for client in federation.clients)
     predicted = _predict_batches(module, gather_rows(held_out, PREDICT_BATCH), federation.scaling)
     return int((predicted != labels).sum()) / max(len(labels), 1)
+
+
+def round_errors(module: nn.Module, study: Study | None, config: TrainConfig, number: int) -> dict[str, Any]:
+    """Return the errors of a round with respect to true labels, if these exist and the configuration requires them.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The network, with the weights of the round.
+    study : Study or None
+        The data; None where there are no labels.
+    config : TrainConfig
+        The configuration.
+    number : int
+        Number of the round.
+
+    Returns
+    -------
+    dict of str to float
+        Fields of `RoundMetrics`.
+    """
+    errors: dict[str, Any] = {}
+    if study is None or study.truth is None:
+        return errors
+    if config.selection == "held-out-error":
+        errors["held_out_error"] = held_out_error(module, study.federation, study.truth)
+    if config.evaluate_every and number % config.evaluate_every == 0:
+        errors["test_error"], _ = test_error(module, study.truth, study.federation.scaling)
+    return errors
 
 
 def error_at_prior(predicted: Labels, labels: Labels, prior: Matrix) -> float:

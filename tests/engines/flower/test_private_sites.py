@@ -37,8 +37,9 @@ def test_without_noise_sites_end_as_clients_in_process_do(tmp_path: Path, algori
     expected = fedul.train(study, method="fedul", rounds=3, **private)
     assert [metrics.loss for metrics in found.history] == [None] * 3
     assert {reply.loss for reply in wire.replies} == {None}
-    for run in (found, expected):  # which have no loss to compare
-        run.history[:] = [metrics.__class__(**{**vars(metrics), "loss": 0.0}) for metrics in run.history]
+    for run in (found, expected):  # which have no losses to compare
+        none = {"loss": 0.0, "held_out_loss": 0.0}
+        run.history[:] = [metrics.__class__(**{**vars(metrics), **none}) for metrics in run.history]
     assert_same(found, expected)
 
 

@@ -6,6 +6,7 @@ Rows are indexed, not copied, and updates are yielded one by one, so memory does
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
@@ -21,7 +22,7 @@ from fedul._utils.randomness import keep_layer_random_states
 from fedul.algorithms.base import Algorithm, declared_update
 from fedul.config import TrainConfig
 from fedul.core import Federation, RoundSums, Update, Weights
-from fedul.engines.base import Broadcast, EngineMetrics
+from fedul.engines.base import Broadcast, EngineMetrics, participants
 from fedul.engines.client_store import ClientStore, MemoryStore
 from fedul.engines.held_out import HeldOutSums, Reference
 from fedul.engines.held_out_evaluator import HeldOutEvaluator
@@ -40,7 +41,8 @@ from fedul.methods.base import Method
 from fedul.methods.task import Task
 from fedul.models.mixed_precision import in_precision
 from fedul.models.weights import load_weights
-from fedul.privacy.row_privacy import plan_row_privacy
+from fedul.privacy.ledger import Ledger
+from fedul.privacy.row_accountant import RowAccountant
 from fedul.privacy.update_chain import UpdateChain, UpdateContext, build_update_chain
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class SimulationEngine:
         Steps that every update passes through; by default those of the configuration.
     shared_inputs : SharedInputs, optional
         What several engines on the same rows share; by default nothing.
+    ledger : Ledger, optional
+        What the rows of each client have paid for, if they are protected; by default in memory.
     """
 
     piggybacks_evaluation = False
@@ -76,6 +80,7 @@ class SimulationEngine:
         store: ClientStore | None = None,
         update_chain: UpdateChain | None = None,
         shared_inputs: SharedInputs | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.method, self.algorithm, self.module, self.config = method, algorithm, module, config
         self._store = store or MemoryStore()
@@ -88,6 +93,7 @@ class SimulationEngine:
         self.names: Sequence[str] = sorted(federation.columns.names)
         self.warnings = self.layout.warnings
         self._tasks: dict[str, Task] = {}
+        self.accountant = self._make_accountant(ledger or Ledger()) if config.protects_rows else None
         self._task(federation.columns.names[0])  # a method refuses unsuitable data before the first round
         use_channels_last(module, federation.input_shape)
         if keeps_freed_memory(module):
@@ -116,6 +122,14 @@ class SimulationEngine:
     def collect_metrics(self) -> EngineMetrics:
         return EngineMetrics()
 
+    @property
+    def epsilon(self) -> Mapping[str, float]:
+        return {} if self.accountant is None else self.accountant.epsilon
+
+    def begin_round(self, number: int, clients: Sequence[str]) -> None:
+        if self.accountant is not None:
+            self.accountant.charge_round(number, clients)
+
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update] | RoundSums:
         return self.answer(self._updates(broadcast, clients), broadcast)
 
@@ -138,12 +152,12 @@ class SimulationEngine:
 
     def jobs(self, names: Sequence[str], broadcast: Broadcast | None = None) -> list[ClientJob]:
         """Return the jobs of these clients in a round."""
-        device, config = next(self.module.parameters()).device, self.config
+        device = next(self.module.parameters()).device
         made = []
         for name in names:
-            task, state = self._task(name), {key: t.to(device) for key, t in self._store.read(name).items()}
-            privacy = plan_row_privacy(config, len(task), config.rounds, name) if config.protects_rows else None
-            made.append(ClientJob(name, task, state, broadcast, privacy))
+            state = {key: t.to(device) for key, t in self._store.read(name).items()}
+            privacy = None if self.accountant is None else self.accountant.plan(name)
+            made.append(ClientJob(name, self._task(name), state, broadcast, privacy))
         return made
 
     def finish(self, outcome: ClientOutcome, round_number: int) -> Update:
@@ -155,6 +169,14 @@ class SimulationEngine:
             raise FedulError(f"the update of client '{context.client}' is not as declared: {problem}.")
         self._store.write(context.client, round_number, client_state)
         return update
+
+    def _make_accountant(self, ledger: Ledger) -> RowAccountant:
+        """Return the accountant of the rows, for all rounds of the configuration."""
+        config, numbers = self.config, range(1, self.config.rounds + 1)
+        rounds = dict.fromkeys(self.names, config.rounds)
+        if config.participation < 1:
+            rounds = Counter(name for number in numbers for name in participants(self.names, number, config))
+        return RowAccountant(config, ledger, self.names, lambda name: len(self._task(name)), rounds)
 
     def _task(self, name: str) -> Task:
         """Return the task of a client; it is kept if all clients take part in every round."""

@@ -66,6 +66,7 @@ class LogProgress(Callback):
         loss = "" if metrics.loss is None else f"  loss {metrics.loss:.4f}"
         text = f"round {metrics.round}/{run.rounds}{loss}  sites {metrics.clients}"
         text += "" if metrics.held_out_loss is None else f"  held-out {metrics.held_out_loss:.4f}"
+        text += "" if metrics.epsilon is None else f"  epsilon {metrics.epsilon:.3f}"
         text += f"  {metrics.seconds:.1f} s"
         for site, reason in metrics.site_errors.items():
             text += f"\n  {site}: {reason}"

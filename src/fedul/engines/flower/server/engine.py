@@ -87,6 +87,13 @@ class FlowerEngine:
     def names(self) -> Sequence[str]:
         return sorted(self._registry.sites)
 
+    @property
+    def epsilon(self) -> Mapping[str, float]:
+        return {}
+
+    def begin_round(self, number: int, clients: Sequence[str]) -> None:
+        """Do nothing: every site charges itself before it replies."""
+
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
         self._errors, self._reported, self._held_out = {}, set(), {}
         checks = UpdateChecks(broadcast.weights, self._update_spec)

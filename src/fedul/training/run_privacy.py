@@ -1,0 +1,53 @@
+"""Privacy statements of a finished run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedul.config import TrainConfig
+from fedul.core import Federation, Study, TaskSpec
+from fedul.data.files.schema.table import TableSchema
+from fedul.engines.base import Engine
+from fedul.privacy import statement
+from fedul.privacy.statement import PrivacyStatement, row_statement
+
+
+def privacy_statements(
+    spec: TaskSpec, study: Study | None, engine: Engine, config: TrainConfig
+) -> tuple[PrivacyStatement, ...]:
+    """Return what a run guarantees; empty if it protects nothing.
+
+    Parameters
+    ----------
+    spec : TaskSpec
+        What all clients share.
+    study : Study or None
+        The data; None if it stays at the sites.
+    engine : Engine
+        The engine, which knows what clients have paid.
+    config : TrainConfig
+        The configuration.
+    """
+    if not config.protects_rows:
+        return ()
+    other: list[str] = []
+    if isinstance(spec.schema, TableSchema):
+        other.append(statement.ENCODING)
+    if study is None:
+        other.append(statement.SITE_STATISTICS)
+        return (row_statement(config, engine.epsilon, tuple(other)),)
+    if study.truth is not None:
+        other.append(statement.TRUE_LABELS)
+    if _has_repeated_rows(study.federation):
+        other.append(statement.OCCURRENCES)
+    other += [statement.DIGEST, statement.COMMANDS]
+    trust = f"{statement.LOCAL_NOISE} {statement.ONE_PROCESS}"
+    return (row_statement(config, engine.epsilon, tuple(other), trust),)
+
+
+def _has_repeated_rows(federation: Federation) -> bool:
+    """Return whether a row of a client is in several of its sets."""
+    return any(
+        len(np.unique(index)) < len(index)
+        for index in (np.concatenate([c.train.index.numpy(), c.held_out.index.numpy()]) for c in federation.clients)
+    )
