@@ -224,6 +224,8 @@ class LoopWorker:
         trained = TrainedClient(self._weights, gradient)
         message, algorithm_state = algorithm.finish(trained, broadcast.received, algorithm_state)
         delta, buffers = self._changes(broadcast.weights)
+        if buffers and config.protects_rows:  # `check_network` refuses such networks, from a trial
+            raise FedulError(f"buffers of the model changed at client '{name}', which would disclose private rows.")
         effective = effective_steps(config.optimizer_name, config.momentum, steps, config.nesterov)
         loss = None if result.loss is None else float(result.loss)
         update = Update(name, delta, len(task), effective, loss, buffers, message)
