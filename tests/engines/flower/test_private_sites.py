@@ -31,9 +31,12 @@ class RecordingWire(Wire):
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedprox"])
 def test_without_noise_sites_end_as_clients_in_process_do(tmp_path: Path, algorithm: str) -> None:
     private = {"dp_noise": 0.0, "dp_clip": 0.3, "batch_size": "all", "algorithm": algorithm, "epochs": 2}
-    wire = RecordingWire(digits_sites(tmp_path, 2, rows=300))
+    sites = digits_sites(tmp_path, 2, rows=300)
+    for file in sites.values():
+        file.write_text(file.read_text() + "sets-overlap = false\n")  # a row in several sets would have a random one
+    wire = RecordingWire(sites)
     found = run_coordinator(wire, settings(tmp_path, 2, **private))
-    study = fedul.load("digits", clients=2, rows=300)
+    study = fedul.load("digits", clients=2, rows=300, sets_overlap=False)
     expected = fedul.train(study, method="fedul", rounds=3, **private)
     assert [metrics.loss for metrics in found.history] == [None] * 3
     assert {reply.loss for reply in wire.replies} == {None}
