@@ -13,7 +13,7 @@ from fedul.algorithms.mean import mean_update
 from fedul.core import TensorSpec, Update, UpdateSpec
 from fedul.privacy.accounting import Gaussian, epsilon_of
 from fedul.privacy.adaptive_clip import LARGEST_PART, next_clips, split_noise
-from fedul.privacy.client_privacy import STATE, ClientPrivacy, PrivateMean, floor_variances, without_clips
+from fedul.privacy.client_privacy import STATE, ClientPrivacy, PrivateMean, algorithm_state, floor_variances
 from fedul.privacy.clipping import GROUPS, ClipUpdates
 from fedul.privacy.update_chain import UpdateContext
 
@@ -178,7 +178,7 @@ def test_a_fixed_clip_does_not_change_and_the_state_of_the_algorithm_is_apart():
     assert clips == dict.fromkeys(GROUPS, 0.3)
     _, state = release(mechanism, [], clips=clips)
     assert mechanism.clips(state) == clips
-    assert without_clips({"velocity": torch.ones(2), **state}).keys() == {"velocity"}
+    assert algorithm_state({"velocity": torch.ones(2), **state}).keys() == {"velocity"}
 
 
 def test_the_relative_noise_is_that_of_drawn_noise():

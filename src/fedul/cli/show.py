@@ -144,8 +144,13 @@ class TrainingProgress(Callback):
 
     def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
         error = "" if metrics.test_error is None else f"error {metrics.test_error:.2%}"
-        numbers = (("loss", metrics.loss), ("held-out", metrics.held_out_loss), ("epsilon", metrics.epsilon))
-        known = [f"{name} {value:.3f}" for name, value in numbers if value is not None]
+        numbers = {
+            "loss": metrics.loss,
+            "held-out": metrics.held_out_loss,
+            "epsilon": metrics.epsilon,
+            "epsilon of clients": metrics.client_epsilon,
+        }
+        known = [f"{name} {value:.3f}" for name, value in numbers.items() if value is not None]
         text = " ".join([*known, error]).strip()
         self._print_line(f"round {metrics.round} of {'at most ' if run.patience else ''}{run.rounds}: {text}")
         if run.joint_runs > 1:

@@ -26,10 +26,13 @@ class PrivacyOptions:
     )
     dp_clip: float = option(1.0, "Largest norm of the gradient of a row in DP-SGD.", above=0)
     dp_seeded: bool = option(
-        False, "Draw noise and batches of DP-SGD from --seed: repeatable, and no guarantee. Simulation only."
+        False, "Draw noise and random batches from --seed: repeatable, and no guarantee. Simulation only."
     )
     client_dp_epsilon: float | None = option(
-        None, "Differential privacy of whole clients: upper bound of epsilon over the whole run.", above=0
+        None,
+        "Differential privacy of whole clients: upper bound of epsilon over the whole run. In a round each client "
+        "takes part with the probability --participation.",
+        above=0,
     )
     client_dp_delta: float = option(1e-5, "Delta of --client-dp-epsilon.", low=1e-12, high=0.1)
     client_dp_noise: float | None = option(
@@ -58,13 +61,20 @@ class PrivacyOptions:
             if getattr(self, f"{prefix}_epsilon") is not None and getattr(self, f"{prefix}_noise") is not None:
                 name = prefix.replace("_", "-")
                 raise InputError(f"{name}-noise: follows from {name}-epsilon; give one of the two.")
-        if self.dp_seeded and not (self.protects_rows or self.protects_clients or self.prior_epsilon):
+        if self.dp_seeded and not self.is_private and self.prior_epsilon is None:
             raise InputError("dp-seeded: is for noise, of which there is none; add --dp-epsilon, or leave it out.")
+        if self.client_dp_quantile is not None and not self.protects_clients:
+            raise InputError("client-dp-quantile: is for --client-dp-epsilon or --client-dp-noise; add one of them.")
 
     @property
     def protects_rows(self) -> bool:
         """Whether clients train with DP-SGD."""
         return self.dp_epsilon is not None or self.dp_noise is not None
+
+    @property
+    def is_private(self) -> bool:
+        """Whether rows or clients are protected, so that losses and comparisons on them are left out."""
+        return self.protects_rows or self.protects_clients
 
     @property
     def protects_clients(self) -> bool:

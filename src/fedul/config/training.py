@@ -114,11 +114,11 @@ class TrainConfig(PrivacyOptions):
     def __post_init__(self) -> None:
         validate_fields(self)
         self.check_privacy()
-        if self.protects_rows and (self.select not in (None, "last") or self.patience):
+        if self.is_private and (self.select not in (None, "last") or self.patience):
             name = "patience" if self.select in (None, "last") else f"select {self.select}"
             raise InputError(
-                f"{name}: compares rounds on held-out rows, which protected rows do not allow; the last round is "
-                "delivered, so leave it out and give --rounds."
+                f"{name}: compares rounds on held-out rows, which protected rows or clients do not allow; the last "
+                "round is delivered, so leave it out and give --rounds."
             )
         if self.momentum and self.optimizer != "sgd":
             raise InputError("momentum: is for sgd, not for adam; add --optimizer sgd, or leave it out.")
@@ -128,7 +128,7 @@ class TrainConfig(PrivacyOptions):
     @property
     def selection(self) -> str:
         """How the round is selected, also where it is not given."""
-        return str(self.select or ("last" if self.protects_rows else GENERIC["select"]))
+        return str(self.select or ("last" if self.is_private else GENERIC["select"]))
 
     @property
     def algorithm_name(self) -> str:

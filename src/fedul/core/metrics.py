@@ -20,7 +20,7 @@ class RoundMetrics(Document):
     loss : float or None
         Mean training loss over the rows of the participating clients; None if rows are private.
     clients : int
-        Clients whose update was aggregated.
+        Clients whose update was aggregated; their expected number if clients are protected.
     seconds : float
         Wall-clock time of the round.
     directive : mapping of str to float
@@ -43,6 +43,8 @@ class RoundMetrics(Document):
         Values of all updates that were outside the range of secure aggregation; None without it.
     epsilon : float or None
         Largest epsilon of the rows of a client so far; None if they are not protected, or no finite one is known.
+    client_epsilon : float or None
+        Epsilon of whole clients so far; None if they are not protected, or it is not finite.
     """
 
     round: int
@@ -61,6 +63,7 @@ class RoundMetrics(Document):
     bytes_received: int | None = None
     clipped_values: int | None = None
     epsilon: float | None = None
+    client_epsilon: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-serializable values; what is not known or empty is left out, except the losses."""

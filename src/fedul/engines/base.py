@@ -32,6 +32,8 @@ class Broadcast:
         Weights that clients also evaluate on their held-out rows; empty for none.
     reference : Reference or None
         The round that `evaluate` is compared with.
+    clips : mapping of str to float
+        Largest norm of each group of tensors of an update, where clients are protected (`fedul.privacy.clipping`).
     """
 
     round: int
@@ -40,6 +42,7 @@ class Broadcast:
     directive: Mapping[str, float] = field(default_factory=dict)
     evaluate: Weights = field(default_factory=dict)
     reference: Reference | None = None
+    clips: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from fedul.core import MeanUpdate, UpdateSpec, Weights
 from fedul.core.update import TensorSpecs
 from fedul.privacy.adaptive_clip import NoiseSplit, next_clips, split_noise
 from fedul.privacy.clipping import clipped_groups, split_within
-from fedul.privacy.random_source import RandomBytes, normal, random_source, uniform
+from fedul.privacy.dp_sgd.noise import add_noise
+from fedul.privacy.dp_sgd.stream import RandomStream
 
 STATE = "client-privacy/"
 """Prefix of the clips in the server state of a run."""
@@ -76,7 +77,7 @@ class PrivateMean:
 
     def participants(self, names: Sequence[str], round_number: int) -> list[str]:
         """Return the clients that take part in a round, each with the same probability."""
-        drawn = uniform(len(names), self._source(round_number, "participation")) <= self.privacy.rate
+        drawn = self._stream(round_number, "participation").uniform(len(names)) < self.privacy.rate
         return [name for name, takes_part in zip(names, drawn.tolist(), strict=True) if takes_part]
 
     def clips(self, server_state: Weights) -> dict[str, float]:
@@ -100,7 +101,7 @@ class PrivateMean:
         round_number : int
             Number of the round.
         """
-        source, expected = self._source(round_number, "noise"), self.privacy.rate * clients
+        stream, expected = self._stream(round_number, "noise"), self.privacy.rate * clients
         split = self.noise_split(clients)
         participants = 0.0 if mean is None else mean.clients
         message, within = split_within({} if mean is None else mean.message)
@@ -114,7 +115,7 @@ class PrivateMean:
                 participants,
                 split.updates * math.sqrt(len(self.groups)) * clips[group],
                 expected,
-                source,
+                stream,
             )
             for group, specs in self._specs.items()
         }
@@ -122,7 +123,7 @@ class PrivateMean:
             groups.get("delta", {}), groups.get("buffers", {}), groups.get("message", {}), steps=1.0, clients=expected
         )
         if self.privacy.quantile is not None:
-            noise = dict(zip(self.groups, split.statements * normal(len(self.groups), source), strict=True))
+            noise = dict(zip(self.groups, split.statements * stream.normal(len(self.groups)), strict=True))
             sums = {g: participants * (float(within[g]) - 0.5) if g in within else 0.0 for g in self.groups}
             shares = {group: (sums[group] + float(noise[group])) / expected + 0.5 for group in self.groups}
             clips = next_clips(clips, shares, self.privacy.quantile)
@@ -144,11 +145,12 @@ class PrivateMean:
         deviation = self.noise_split(clients).updates * math.sqrt(len(self.groups))
         return deviation * math.sqrt(size) / (self.privacy.rate * clients)
 
-    def _source(self, round_number: int, purpose: str) -> RandomBytes:
-        return random_source(self.privacy.seed, round_number, purpose)
+    def _stream(self, round_number: int, purpose: str) -> RandomStream:
+        seed = self.privacy.seed
+        return RandomStream.from_system() if seed is None else RandomStream.from_seed(seed, round_number, purpose)
 
 
-def without_clips(server_state: Weights) -> Weights:
+def algorithm_state(server_state: Weights) -> Weights:
     """Return the server state of the algorithm alone."""
     return {name: tensor for name, tensor in server_state.items() if not name.startswith(STATE)}
 
@@ -162,13 +164,12 @@ def floor_variances(weights: Weights, smallest: float = 1e-3) -> Weights:
 
 
 def _noisy_sums(
-    specs: TensorSpecs, means: Weights, participants: float, deviation: float, expected: float, source: RandomBytes
+    specs: TensorSpecs, means: Weights, participants: float, deviation: float, expected: float, stream: RandomStream
 ) -> Weights:
     """Return (participants * mean + noise) / expected for every declared tensor; an absent mean is 0."""
-    released: Weights = {}
-    for name, spec in specs.items():
-        size = torch.Size(spec.shape).numel()
-        noise = torch.from_numpy(deviation * normal(size, source)).reshape(spec.shape)
-        total = means[name].double() * participants if name in means else torch.zeros(spec.shape, dtype=torch.float64)
-        released[name] = ((total + noise.to(total.device)) / expected).to(spec.dtype)
-    return released
+    sums = [
+        means[name].double() * participants if name in means else torch.zeros(spec.shape, dtype=torch.float64)
+        for name, spec in specs.items()
+    ]
+    noisy = add_noise(sums, deviation, stream)
+    return {name: (each / expected).to(spec.dtype) for (name, spec), each in zip(specs.items(), noisy, strict=True)}

@@ -1,9 +1,7 @@
-"""Random numbers for privacy, from bytes: of the operating system, or of a seed in simulations.
+"""Random whole numbers for privacy, from bytes: of the operating system, or of a seed in simulations.
 
 A guarantee of differential privacy needs random numbers that nobody can predict. `os.urandom` gives them. Numbers that
-follow from a seed give no guarantee, because anyone who knows the seed can subtract the noise. Continuous noise is
-computed in double precision; the bits that rounding loses are not part of any proof (Mironov, On Significance of the
-Least Significant Bits For Differential Privacy, CCS 2012).
+follow from a seed give no guarantee, because anyone who knows the seed can subtract the noise.
 """
 
 from __future__ import annotations
@@ -11,15 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedul._utils.randomness import numpy_generator
 
 RandomBytes = Callable[[int], bytes]
 """Function that returns random bytes, given how many."""
-
-Vector = NDArray[np.float64]
 
 
 def random_source(seed: int | None, *key: int | str) -> RandomBytes:
@@ -40,22 +33,6 @@ def random_source(seed: int | None, *key: int | str) -> RandomBytes:
     False
     """
     return os.urandom if seed is None else numpy_generator(seed, "privacy", *key).bytes
-
-
-def uniform(count: int, source: RandomBytes) -> Vector:
-    """Return numbers (count,) uniform in (0, 1], multiples of 2^-53."""
-    words = np.frombuffer(source(8 * count), dtype="<u8")
-    numbers: Vector = ((words >> np.uint64(11)) + np.uint64(1)).astype(np.float64) * 2.0**-53
-    return numbers
-
-
-def normal(count: int, source: RandomBytes) -> Vector:
-    """Return standard normal numbers (count,), by the transformation of Box and Muller."""
-    half = (count + 1) // 2
-    radius = np.sqrt(-2 * np.log(uniform(half, source)))
-    angle = 2 * np.pi * uniform(half, source)
-    numbers: Vector = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
-    return numbers
 
 
 def below(limit: int, source: RandomBytes) -> int:

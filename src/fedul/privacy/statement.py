@@ -46,7 +46,7 @@ class PrivacyStatement(Document):
     Parameters
     ----------
     unit : str
-        What is protected: "row" or "client".
+        What is protected: "row", "client" or "class of a row".
     epsilon : float or None
         Largest epsilon of a client; None if there is no finite one.
     delta : float

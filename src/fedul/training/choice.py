@@ -99,7 +99,7 @@ def choose_settings(federation: Federation, recipe: Recipe, method: Method, trai
     if not alternatives:
         return None
     first = alternatives[0].name
-    if recipe.config.protects_rows:
+    if recipe.config.is_private:
         return Choice(first, "nothing was compared, since a comparison would spend a part of the privacy budget")
     if recipe.config.choose == "off":
         return Choice(first, "nothing was compared, since choose is off")
@@ -187,7 +187,7 @@ def apply_alternative(recipe: Recipe, alternative: Alternative) -> Recipe:
 def _settings(recipe: Recipe, alternative: Alternative) -> tuple[dict[str, Any], dict[str, Any]]:
     given, passed = to_dict(recipe.config), {"model": recipe.model, "algorithm": recipe.algorithm}
     open_ = {name for name in alternative.training if not is_given(name, given[name]) and passed.get(name) is None}
-    if recipe.config.protects_rows:
+    if recipe.config.is_private:
         open_ -= {"select", "patience"}
     training = {name: value for name, value in alternative.training.items() if name in open_}
     wanted = alternative.training.get("rounds", 0)

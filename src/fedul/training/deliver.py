@@ -50,7 +50,7 @@ def deliver(
         schema=spec.schema,
         site_adjustments=None if study is None else study.federation.site_adjustments,
     )
-    if study is not None and not config.protects_rows:
+    if study is not None and not config.is_private:
         classifier = replace(classifier, set_levels=held_out_levels(study.federation, classifier))
     calibration = None
     if truth is not None:
@@ -70,7 +70,7 @@ def deliver(
         calibration_error=calibration,
         choice=choice,
         epsilon={name: finite(value) for name, value in context.engine.epsilon.items()},
-        privacy=privacy_statements(spec, study, context.engine, config),
+        privacy=privacy_statements(spec, study, context.engine, config, selected.client_epsilon),
     )
     sites = _site_classifiers(context.algorithm, classifier, state)
     if folder is not None:

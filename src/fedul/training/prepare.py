@@ -21,6 +21,7 @@ from fedul.privacy.prior_noise import PerturbedPriors
 from fedul.training.callbacks import Callback, RunInfo
 from fedul.training.check_fit import check_fit
 from fedul.training.choice import Choice, resolve_recipe
+from fedul.training.client_protection import check_client_protection, protect_clients
 from fedul.training.perturbed_priors import perturb_study, prior_noise_warnings
 from fedul.training.recipe import Recipe
 from fedul.training.resolve import resolve_run
@@ -99,9 +100,11 @@ def prepare_run(
     """
     study, perturbed = perturb_study(Study.of(data), recipe.config, None if folder is None else folder.path)
     recipe, choice = resolve_run(study, recipe, folder, callback, train_parts)
-    store = MemoryStore() if folder is None else folder.client_store()
-    ledger = Ledger() if folder is None else folder.ledger()
-    context = _build_context(study, recipe, store, shared_inputs, ledger)
+    if folder is None:
+        context = _build_context(study, recipe, MemoryStore(), shared_inputs)
+    else:
+        ledgers = folder.ledger(), folder.client_ledger()
+        context = _build_context(study, recipe, folder.client_store(), shared_inputs, *ledgers)
     warnings = [*study.warnings, *recipe.left_out(study.truth)]
     for message in [*warnings, *_startup_warnings(study.federation, context, recipe.config, force=force)]:
         callback.on_warning(message)
@@ -128,6 +131,8 @@ def _startup_warnings(federation: Federation, context: RunContext, config: Train
     clients = config.participants(len(federation.clients))
     messages += context.method.startup_warnings(config.rounds)
     messages += context.algorithm.startup_warnings(weights_of(context.module), clients)
+    if context.protection is not None:
+        messages += context.protection.warnings(len(federation.clients))
     messages += prior_noise_warnings(federation, config.prior_epsilon)
     return [*messages, *context.engine.warnings]
 
@@ -138,6 +143,7 @@ def _build_context(
     store: ClientStore,
     shared_inputs: SharedInputs | None = None,
     ledger: Ledger | None = None,
+    client_ledger: Ledger | None = None,
 ) -> RunContext:
     """Build the parts of a run and check everything that can be wrong with them."""
     federation, truth, config = study.federation, study.truth, recipe.config
@@ -157,10 +163,13 @@ def _build_context(
     if config.start_weights:
         models.load_start_weights(module, config.start_weights)
     algorithm = recipe.make_algorithm()
+    check_client_protection(config, algorithm, len(federation.clients))
     device = resolve_device(config.device)
     module.to(device)
     shared = SharedInputs() if shared_inputs is None else shared_inputs
     federation = shared.move(federation, device, precision_of(module))
     engine = SimulationEngine(federation, method, algorithm, module, config, store, shared_inputs=shared, ledger=ledger)
     labelled = None if truth is None else Study(federation, truth)
-    return RunContext(federation.spec, labelled, module, name, method, algorithm, engine, store, engine.precision)
+    protection = protect_clients(config, algorithm, module, client_ledger)
+    parts = (federation.spec, labelled, module, name, method, algorithm, engine, store, engine.precision, protection)
+    return RunContext(*parts)

@@ -14,16 +14,18 @@ from torch import nn
 
 from fedul.algorithms.base import Algorithm
 from fedul.config import TrainConfig
-from fedul.core import RoundMetrics, RoundSums, Study, TaskSpec, Weights
+from fedul.core import RoundMetrics, Study, TaskSpec, Weights
 from fedul.engines.base import Broadcast, Engine, EngineMetrics, participants
 from fedul.engines.client_store import ClientStore
 from fedul.engines.held_out import HeldOutSums, Reference, sum_held_out
 from fedul.engines.simulation.client_state import split_client_state
 from fedul.methods.base import Method
 from fedul.models.weights import load_weights, weights_of
+from fedul.privacy.client_privacy import algorithm_state
 from fedul.privacy.ledger import BudgetSpent
 from fedul.training.callbacks import Callback, RunInfo
-from fedul.training.counted_updates import CountedUpdates
+from fedul.training.client_protection import ClientProtection
+from fedul.training.combine import combine
 from fedul.training.divergence import diverged
 from fedul.training.early_stopping import is_finished
 from fedul.training.run_folder import RunFolder
@@ -56,6 +58,8 @@ class RunContext:
         State of the clients between rounds.
     precision : str
         Precision in which clients train; "auto" if every site chooses its own.
+    protection : ClientProtection or None
+        How whole clients are protected; None if they are not.
     """
 
     spec: TaskSpec
@@ -67,6 +71,7 @@ class RunContext:
     engine: Engine
     store: ClientStore
     precision: str = "auto"
+    protection: ClientProtection | None = None
 
 
 def iterate_rounds(
@@ -119,7 +124,7 @@ def iterate_rounds(
         following = None
         if (
             context.engine.piggybacks_evaluation
-            and not config.protects_rows
+            and not config.is_private
             and not context.method.needs_evaluation
             and ahead.state.round < config.rounds
         ):
@@ -181,35 +186,33 @@ def _train_round(
     """Train the next round; with `evaluate`, clients also evaluate the current one."""
     number, names = state.round + 1, context.engine.names
     started = time.monotonic()
-    chosen = participants(names, number, config)
-    context.engine.begin_round(number, chosen)
+    protection, clips = context.protection, dict[str, float]()
     algorithm, server_state = context.algorithm, dict(state.server_state)
+    if protection is None:
+        chosen = participants(names, number, config)
+    else:
+        chosen, clips = protection.begin_round(number, names), protection.mean.clips(server_state)
+    context.engine.begin_round(number, chosen)
     directive = context.method.directive(state.history)
     broadcast = Broadcast(
         number,
         dict(state.weights),
-        algorithm.broadcast(server_state),
+        algorithm.broadcast(algorithm_state(server_state)),
         directive,
         dict(state.averaged) if evaluate else {},
         state.best if evaluate else None,
+        clips,
     )
-    answer = yield TrainRequest(context.engine, broadcast, chosen)
-    loss: float | None
-    clipped: int | None
-    if isinstance(answer, RoundSums):
-        loss, count, clipped = answer.loss, answer.clients, answer.clipped
-        weights, server_state = algorithm.advance(dict(state.weights), server_state, answer.mean, len(names))
-    else:
-        updates = CountedUpdates(answer)
-        weights, server_state = algorithm.aggregate(dict(state.weights), server_state, updates, len(names))
-        loss, count, clipped = updates.mean_loss(), updates.clients, None
+    answer = (yield TrainRequest(context.engine, broadcast, chosen)) if chosen else iter(())
+    combined = combine(answer, algorithm, protection, dict(state.weights), server_state, names, number)
+    weights = combined.weights
     averaged = running_mean(dict(state.averaged), weights, number, config.averaging)
-    engine_metrics = context.engine.collect_metrics()
+    engine_metrics = _collect_metrics(context)
     metrics = RoundMetrics(
         round=number,
-        loss=loss,
-        clients=count,
-        clipped_values=clipped,
+        loss=combined.loss,
+        clients=combined.clients,
+        clipped_values=combined.clipped,
         seconds=round(time.monotonic() - started, 4),
         directive=dict(directive),
     )
@@ -217,7 +220,7 @@ def _train_round(
         state,
         round=number,
         weights=weights,
-        server_state=server_state,
+        server_state=combined.server_state,
         averaged=averaged,
         history=[*state.history, metrics],
     )
@@ -232,9 +235,9 @@ def _evaluate_round(
     number, averaged, metrics = trained.round, dict(trained.averaged), trained.history[-1]
     started = time.monotonic()
     total = HeldOutSums()
-    if not config.protects_rows:  # the sums would tell about rows
+    if not config.is_private:  # the sums would tell about rows
         total = sum_held_out(context.engine.evaluate_held_out(averaged, before.best).values())
-    engine_metrics = ahead.engine_metrics + context.engine.collect_metrics()
+    engine_metrics = ahead.engine_metrics + _collect_metrics(context)
     # The training loss precedes the last step; without held-out rows, only the weights show whether it diverged.
     finite = all(bool(trained.weights[name].isfinite().all()) for name, _ in context.module.named_parameters())
     if not finite or not math.isfinite(metrics.loss or 0.0) or not math.isfinite(total.loss or 0.0):
@@ -249,6 +252,7 @@ def _evaluate_round(
         site_errors=engine_metrics.site_errors,
         evaluated_by=engine_metrics.evaluated_by,
         epsilon=_largest(context.engine.epsilon),
+        client_epsilon=None if context.protection is None else context.protection.epsilon,
         bytes_sent=engine_metrics.bytes_sent,
         bytes_received=engine_metrics.bytes_received,
         **round_errors(context.module, context.study, config, number),
@@ -267,6 +271,11 @@ def _largest(epsilon: Mapping[str, float]) -> float | None:
     """Return the largest epsilon of a client; None if there is none, or no finite one."""
     largest = max(epsilon.values(), default=math.inf)
     return largest if math.isfinite(largest) else None
+
+
+def _collect_metrics(context: RunContext) -> EngineMetrics:
+    metrics = context.engine.collect_metrics()
+    return metrics if context.protection is None else context.protection.publishable(metrics)
 
 
 def _local_weights(context: RunContext) -> dict[str, Weights]:

@@ -23,6 +23,9 @@ CLIENT_STATES = "checkpoint/clients"
 LEDGER = "privacy/ledger.jsonl"
 """What the rows of each client have paid for, if they are protected."""
 
+CLIENT_LEDGER = "privacy/clients.jsonl"
+"""What each client as a whole has paid for, if clients are protected."""
+
 MODEL = "model"
 """Folder of the classifier of the selected round."""
 

@@ -154,6 +154,10 @@ class RunFolder:
         """Return the ledger of what the rows of each client have paid for."""
         return Ledger(self.path / run_files.LEDGER)
 
+    def client_ledger(self) -> Ledger:
+        """Return the ledger of what each client as a whole has paid for."""
+        return Ledger(self.path / run_files.CLIENT_LEDGER)
+
     def save_classifiers(self, classifier: Classifier, sites: Mapping[str, Classifier]) -> None:
         """Write the classifier of the selected round, and those of single sites, if there are any."""
         classifier.save(self.path / run_files.MODEL)

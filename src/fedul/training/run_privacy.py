@@ -8,12 +8,12 @@ from fedul.config import TrainConfig
 from fedul.core import Federation, Study, TaskSpec
 from fedul.data.files.schema.table import TableSchema
 from fedul.engines.base import Engine
-from fedul.privacy import statement
+from fedul.privacy import client_statement, statement
 from fedul.privacy.statement import PrivacyStatement, row_statement
 
 
 def privacy_statements(
-    spec: TaskSpec, study: Study | None, engine: Engine, config: TrainConfig
+    spec: TaskSpec, study: Study | None, engine: Engine, config: TrainConfig, client_epsilon: float | None = None
 ) -> tuple[PrivacyStatement, ...]:
     """Return what a run guarantees; empty if it protects nothing.
 
@@ -27,22 +27,36 @@ def privacy_statements(
         The engine, which knows what clients have paid.
     config : TrainConfig
         The configuration.
+    client_epsilon : float or None
+        What each client as a whole has paid; None if it is infinite.
     """
-    if not config.protects_rows:
-        return ()
+    statements: list[PrivacyStatement] = []
+    if config.protects_rows:
+        statements.append(_row_statement(spec, study, engine, config))
+    if config.protects_clients:
+        other = [client_statement.CLIENT_STATES] if study is not None else []
+        other += [statement.ENCODING] if isinstance(spec.schema, TableSchema) else []
+        other += [statement.TRUE_LABELS] if study is not None and study.truth is not None else []
+        statements.append(client_statement.client_statement(config, client_epsilon, tuple(other)))
+    if config.prior_epsilon is not None:
+        statements.append(client_statement.prior_statement(config))
+    return tuple(statements)
+
+
+def _row_statement(spec: TaskSpec, study: Study | None, engine: Engine, config: TrainConfig) -> PrivacyStatement:
     other: list[str] = []
     if isinstance(spec.schema, TableSchema):
         other.append(statement.ENCODING)
     if study is None:
         other.append(statement.SITE_STATISTICS)
-        return (row_statement(config, engine.epsilon, tuple(other)),)
+        return row_statement(config, engine.epsilon, tuple(other))
     if study.truth is not None:
         other.append(statement.TRUE_LABELS)
     if _has_repeated_rows(study.federation):
         other.append(statement.OCCURRENCES)
     other += [statement.DIGEST, statement.COMMANDS]
     trust = f"{statement.LOCAL_NOISE} {statement.ONE_PROCESS}"
-    return (row_statement(config, engine.epsilon, tuple(other), trust),)
+    return row_statement(config, engine.epsilon, tuple(other), trust)
 
 
 def _has_repeated_rows(federation: Federation) -> bool:

@@ -182,7 +182,7 @@ def _train_steps(
         if folder is not None and choice is not None:
             folder.save_choice(choice)
         counts, labels_used = DataCounts.of(federation), context.method.labels_used(federation)
-        start = first_weights(context) if refuse_diverged and not config.protects_rows else None
+        start = first_weights(context) if refuse_diverged and not config.is_private else None
         finished = yield from complete_steps(
             context, config, state, folder, callback, info, counts, labels_used, run.study, choice, start
         )

@@ -146,7 +146,7 @@ class SimulationEngine:
                 closing(train_groups(self._workers, self.layout.threads, broadcast, groups)) as outcomes,
             ):
                 for outcome in chain.from_iterable(outcomes):
-                    yield self.finish(outcome, broadcast.round)
+                    yield self.finish(outcome, broadcast)
         finally:
             torch.set_num_threads(torch.get_num_threads())  # workers change a part of it for all threads
 
@@ -160,14 +160,14 @@ class SimulationEngine:
             made.append(ClientJob(name, self._task(name), state, broadcast, privacy))
         return made
 
-    def finish(self, outcome: ClientOutcome, round_number: int) -> Update:
+    def finish(self, outcome: ClientOutcome, broadcast: Broadcast) -> Update:
         """Store the new state of a client, and return its update as it leaves the client."""
         update, client_state = outcome
-        context = UpdateContext(update.client, round_number, self.config.seed)
+        context = UpdateContext(update.client, broadcast.round, self.config.seed, broadcast.clips)
         update = self._chain.apply(update, context)
         if problem := self._update_spec.problem(update):
             raise FedulError(f"the update of client '{context.client}' is not as declared: {problem}.")
-        self._store.write(context.client, round_number, client_state)
+        self._store.write(context.client, broadcast.round, client_state)
         return update
 
     def _make_accountant(self, ledger: Ledger) -> RowAccountant:

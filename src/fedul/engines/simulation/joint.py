@@ -110,7 +110,7 @@ class JointEngine:
             with closing(train_groups(self._workers, self._layout.threads, some, work)) as outcomes:
                 for group, its_outcomes in zip(groups, outcomes, strict=True):
                     for (number, _), outcome in zip(group, its_outcomes, strict=True):
-                        updates[number].append(self._engines[number].finish(outcome, requests[number][0].round))
+                        updates[number].append(self._engines[number].finish(outcome, requests[number][0]))
         finally:
             torch.set_num_threads(torch.get_num_threads())  # workers change a part of it for all threads
         return updates

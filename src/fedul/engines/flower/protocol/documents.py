@@ -106,12 +106,15 @@ class TrainRequest(HeldOutRequest):
         Round of the last update of this site that was accepted; 0 for none.
     checkpointed : int
         Round to which a resumed run may go back.
+    clips : mapping of str to float
+        Largest norm of each group of tensors of the update, where clients are protected.
     """
 
     round: int
     directive: Mapping[str, float]
     accepted: int
     checkpointed: int
+    clips: Mapping[str, float]
 
 
 @dataclass(frozen=True)

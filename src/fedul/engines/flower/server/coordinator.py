@@ -52,6 +52,7 @@ from fedul.training import (
     complete_steps,
 )
 from fedul.training.choice import resolve_settings
+from fedul.training.client_protection import check_client_protection, protect_clients
 from fedul.training.run_files import EVALUATION, REPORT, RUN_SPEC
 from fedul.training.steps import complete
 
@@ -144,7 +145,10 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     update_spec = build_update_chain(training).declare(declared_update(algorithm, module))
     store = SiteStateVersions()
     engine = FlowerEngine(registry, update_spec, config, store)
-    context = RunContext(spec, None, module, training.model, method, algorithm, engine, store)
+    check_client_protection(training, algorithm, len(sites))
+    protection = protect_clients(training, algorithm, module, folder.client_ledger())
+    parts = (spec, None, module, training.model, method, algorithm, engine, store)
+    context = RunContext(*parts, protection=protection)
     warnings = [*recipe.left_out(None), *method.startup_warnings(training.rounds)]
     warnings += algorithm.startup_warnings(weights_of(module), len(sites))
     if not any(site.identifies_classes for site in sites):
@@ -158,7 +162,8 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
         labels_used = sum(site.labelled_rows for site in registry.sites.values())
         counts = _count_data(registry)
         run = complete(complete_steps(context, training, state, folder, callback, RunInfo(0), counts, labels_used))
-        _evaluate(engine, registry, run, folder, callback)
+        if not training.is_private:  # local estimates depend on single rows and sites
+            _evaluate(engine, registry, run, folder, callback)
         # Without the federation, so the page shows no priors.
         write_bytes(folder.path / REPORT, render_page(collect_folder(folder)).encode())
     return run

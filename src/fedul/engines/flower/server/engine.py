@@ -157,6 +157,7 @@ class FlowerEngine:
         numbers = {
             "round": broadcast.round,
             "directive": broadcast.directive,
+            "clips": broadcast.clips,
             "reference_temperature": temperature,
         }
         messages = {
@@ -173,7 +174,9 @@ class FlowerEngine:
                     self._accept_held_out(name, _require_message(reply).read(TrainReply).held_out)
             except (RejectedReply, UnreadableMessage) as problem:
                 self._errors[name] = str(problem)
-        for name, reason in find_oversized(list(updates.values()), self._mean_norm).items():
+        # Whether an update is rejected must not depend on those of other clients; clipped ones are not too large.
+        compared = [] if self._registry.training.protects_clients else list(updates.values())
+        for name, reason in find_oversized(compared, self._mean_norm).items():
             del updates[name]
             self._errors[name] = reason
         return updates

@@ -207,7 +207,9 @@ def _train(data: SiteData, message: Message) -> Message:
         held_out = run.evaluate_held_out(weights, *reference) if weights else None
         worker = LoopWorker(run.module, method, run.recipe.make_algorithm(), config, run.precision)
         update, after = worker.train([job], broadcast, lambda: False)[0]
-    update = build_update_chain(config).apply(update, UpdateContext(client.name, request.round, config.seed))
+    update = build_update_chain(config).apply(
+        update, UpdateContext(client.name, request.round, config.seed, request.clips)
+    )
     with data.explain_state_errors():
         store.write(client.name, request.round, after or EMPTY_STATE)
     if lost and after:
