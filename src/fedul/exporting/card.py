@@ -147,6 +147,7 @@ def _build_card(
             "classes": list(classifier.classes),
             "settings": {name: training[name] for name in SETTINGS if training[name] not in (None, {})},
             **({} if result.choice is None else {"settings_chosen": f"{result.choice.chosen}: {result.choice.reason}"}),
+            **({} if result.secure_aggregation is None else {"updates": result.secure_aggregation.sentence}),
             "rounds": result.rounds,
             "selected_round": result.selected_round,
             "labels_used": result.labels_used,

@@ -13,7 +13,7 @@ from fedul.core import Study
 from fedul.models.weights import load_weights
 from fedul.privacy.statement import finite
 from fedul.training.choice import Choice
-from fedul.training.result import DataCounts, Run, RunResult
+from fedul.training.result import AggregationResult, DataCounts, Run, RunResult
 from fedul.training.rounds import RunContext
 from fedul.training.run_folder import RunFolder
 from fedul.training.run_privacy import privacy_statements
@@ -71,6 +71,7 @@ def deliver(
         choice=choice,
         epsilon={name: finite(value) for name, value in context.engine.epsilon.items()},
         privacy=privacy_statements(spec, study, context.engine, config, selected.client_epsilon),
+        secure_aggregation=AggregationResult.of(state.history),
     )
     sites = _site_classifiers(context.algorithm, classifier, state)
     if folder is not None:

@@ -41,6 +41,38 @@ class DataCounts:
 
 
 @dataclass(frozen=True)
+class AggregationResult:
+    """What the coordinator saw of a run with secure aggregation.
+
+    Parameters
+    ----------
+    fewest_clients : int
+        Fewest clients in a sum of updates.
+    clipped_values : int
+        Values of updates that were outside the declared range at their client, over all rounds.
+    """
+
+    fewest_clients: int
+    clipped_values: int
+
+    @classmethod
+    def of(cls, history: Sequence[RoundMetrics]) -> AggregationResult | None:
+        """Return what the coordinator saw in these rounds; None without secure aggregation."""
+        clipped = [metrics.clipped_values for metrics in history]
+        if not clipped or None in clipped:
+            return None
+        return cls(min(metrics.clients for metrics in history), sum(each or 0 for each in clipped))
+
+    @property
+    def sentence(self) -> str:
+        """What it means, for the report and the model card."""
+        return (
+            f"The coordinator received sums of updates over at least {self.fewest_clients} clients, and no single "
+            f"update; {counted(self.clipped_values, 'value')} outside the declared range had been clipped."
+        )
+
+
+@dataclass(frozen=True)
 class RunResult(Document):
     """Result of a training run, as `result.json` and ``fedul train --json`` have it.
 
@@ -75,6 +107,8 @@ class RunResult(Document):
         protected.
     privacy : tuple of PrivacyStatement
         What the run guarantees about rows and about clients, and what it does not; empty if it protects neither.
+    secure_aggregation : AggregationResult or None
+        What the coordinator saw; None if it saw single updates.
     """
 
     rounds: int
@@ -91,6 +125,7 @@ class RunResult(Document):
     choice: Choice | None = None
     epsilon: Mapping[str, float | None] = field(default_factory=dict)
     privacy: tuple[PrivacyStatement, ...] = ()
+    secure_aggregation: AggregationResult | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -23,6 +23,8 @@ from fedul.engines.simulation.engine import SimulationEngine
 from fedul.errors import InputError
 from fedul.methods.fedul import FedUL
 from fedul.privacy.secure_aggregation.layout import VectorLayout
+from fedul.training import RunFolder
+from fedul.training.result import AggregationResult
 
 from ...factories import digits, random_federation, seeded_network
 from ...runs import copy_update, copy_weights
@@ -135,11 +137,14 @@ def test_a_run_with_secure_aggregation_reports_clipped_values_and_can_be_resumed
     resumed = fedul.train(study, rounds=3, out=tmp_path / "run", resume=True, **settings)
     assert resumed.weights_sha256 == whole.weights_sha256, "masks are random, sums are not"
     assert [metrics.clipped_values for metrics in whole.history] == [0, 0, 0]
+    assert RunFolder(tmp_path / "run").result().secure_aggregation == AggregationResult(3, 0)
+    assert "sums of updates over at least 3 clients" in fedul.report(tmp_path / "run").read_text()
     with pytest.warns(UserWarning, match=r"in round 1, \d+ values of updates were larger than .* 0.001, and were cl"):
         narrow = fedul.train(study, rounds=2, aggregation_range=1e-3, **settings)
     assert narrow.history[0].clipped_values > 100
     plain = fedul.train(study, rounds=1, **{**settings, "secure_aggregation": False})
     assert plain.history[0].clipped_values is None
+    assert plain.result.secure_aggregation is None
     assert "clipped_values" not in plain.history[0].to_dict()
 
 

@@ -30,7 +30,7 @@ from fedul.privacy.secure_aggregation.messages import (
 )
 from fedul.privacy.secure_aggregation.neighbours import Neighbourhoods
 from fedul.privacy.secure_aggregation.pairwise import neighbourhoods, pair_seed
-from fedul.privacy.secure_aggregation.primitives import Verify, agree, fresh_secret, public_key
+from fedul.privacy.secure_aggregation.primitives import Verify, agree, fresh_secret, public_key, secret_key
 from fedul.privacy.secure_aggregation.problems import Refusal, TooFewSites
 
 TRIES = 50
@@ -89,7 +89,7 @@ class AggregationRound:
             raise Refusal(f"site '{reply.site[:80]}' sent keys for another aggregation.")
         self._check_signature(reply.site, reply.signed, reply.signature)
         for key in (reply.mask_key, reply.share_key):  # a key that is not valid would stop all other sites
-            agree(fresh_secret(), key, b"check")
+            agree(secret_key(fresh_secret()), key, b"check")
         self._keys[reply.site] = reply
 
     def key_list(self) -> KeyList:
@@ -191,7 +191,7 @@ class AggregationRound:
             sums.add_mask(self._recover(name, "seeds"), sign=-1)
         context = transcript(self.key_list(), self._sites, self.received)
         for lost in set(self._sites) - set(self._survivors):
-            secret = self._recover(lost, "keys")
+            secret = secret_key(self._recover(lost, "keys"))
             for name in set(self._neighbours(lost)) & set(self._survivors):
                 seed = pair_seed(secret, self._keys[name].mask_key, context, lost, name)
                 sums.add_mask(seed, sign=1 if lost > name else -1)

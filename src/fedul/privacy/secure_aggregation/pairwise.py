@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
 from fedul.privacy.secure_aggregation.messages import KeyList, digest
 from fedul.privacy.secure_aggregation.neighbours import Neighbourhoods
 from fedul.privacy.secure_aggregation.primitives import agree
@@ -19,13 +21,15 @@ def neighbourhoods(key_list: KeyList) -> Neighbourhoods:
     return _neighbourhoods(key_list.sites, key_list.terms.threshold(len(key_list.keys)), key_list.digest)
 
 
-def pair_seed(secret: bytes, public: bytes, context: bytes, one: str, other: str) -> bytes:
+def pair_seed(secret: X25519PrivateKey, public: bytes, context: bytes, one: str, other: str) -> bytes:
     """Return the seed of the mask that two sites share (s_uv).
 
     Parameters
     ----------
-    secret, public : bytes
-        Mask key of the one site, public mask key of the other.
+    secret : X25519PrivateKey
+        Mask key of the one site.
+    public : bytes
+        Public mask key of the other.
     context : bytes
         Result of `transcript`. Sites that received different weights derive different seeds.
     one, other : str

@@ -28,25 +28,30 @@ def fresh_secret() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
+def secret_key(secret: bytes) -> X25519PrivateKey:
+    """Return an X25519 secret key of 32 bytes. Making it takes as long as using it, so use it several times."""
+    return X25519PrivateKey.from_private_bytes(secret)
+
+
 def public_key(secret: bytes) -> bytes:
     """Return the X25519 public key of a secret key."""
-    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+    return secret_key(secret).public_key().public_bytes_raw()
 
 
-def agree(secret: bytes, public: bytes, purpose: bytes) -> bytes:
+def agree(secret: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
     """Return the 32-byte key that the owners of two key pairs share for one purpose.
 
     Parameters
     ----------
-    secret : bytes
-        X25519 secret key of the one.
+    secret : X25519PrivateKey
+        Secret key of the one.
     public : bytes
-        X25519 public key of the other.
+        Public key of the other.
     purpose : bytes
         The info of HKDF: another purpose gives an independent key.
     """
     try:
-        shared = X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(public))
+        shared = secret.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         raise Refusal("an advertised key is not a valid X25519 key; nothing was sent.") from None
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=purpose).derive(shared)

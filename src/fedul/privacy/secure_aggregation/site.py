@@ -28,7 +28,7 @@ from fedul.privacy.secure_aggregation.messages import (
     transcript,
 )
 from fedul.privacy.secure_aggregation.pairwise import neighbourhoods, pair_seed, share_context
-from fedul.privacy.secure_aggregation.primitives import Sign, Verify, agree, decrypt, encrypt, public_key
+from fedul.privacy.secure_aggregation.primitives import Sign, Verify, agree, decrypt, encrypt, public_key, secret_key
 from fedul.privacy.secure_aggregation.problems import Refusal, TooFewSites
 from fedul.privacy.secure_aggregation.site_state import RoundSecrets, SiteState
 
@@ -140,12 +140,13 @@ class SecureSite:
             for secret in (secrets.seed, secrets.mask_secret)
         )
         keys = {key.site: key.share_key for key in request.keys}
-        sent = {}
+        secret, sent = secret_key(secrets.share_secret), {}
         for name, holder in holders.items():
             if name != self.name:
                 context = share_context(request, self.name, name)
-                key = agree(secrets.share_secret, keys[name], context)
-                sent[name] = encrypt(key, seed_shares[holder] + key_shares[holder], context)
+                sent[name] = encrypt(
+                    agree(secret, keys[name], context), seed_shares[holder] + key_shares[holder], context
+                )
         own = graph.holder(self.name)
         self.state.put(replace(secrets, key_list=request, sent=sent, seed_share=seed_shares[own]))
         return EncryptedShares(self.name, request.terms.digest, sent)
@@ -183,8 +184,9 @@ class SecureSite:
         masked = words.copy()
         masked.add_mask(secrets.seed)
         keys = {key.site: key.mask_key for key in key_list.keys}
+        secret = secret_key(secrets.mask_secret)
         for name in sorted(expected):
-            seed = pair_seed(secrets.mask_secret, keys[name], context, self.name, name)
+            seed = pair_seed(secret, keys[name], context, self.name, name)
             masked.add_mask(seed, sign=1 if self.name > name else -1)
         signature = self._sign(survivors_statement(context, request.sites))
         self.state.put(replace(secrets, sites=request.sites, shares=dict(request.shares), context=context, masked=once))
@@ -243,11 +245,12 @@ class SecureSite:
             raise TooFewSites("signatures", len(request.signatures), needed)
         self.state.check_mask(secrets.terms)
         keys = {key.site: key.share_key for key in key_list.keys}
+        secret = secret_key(secrets.share_secret)
         seeds, mask_keys = {self.name: secrets.seed_share}, {}
         for name, encrypted in secrets.shares.items():
             context = share_context(key_list, name, self.name)
             try:
-                both = decrypt(agree(secrets.share_secret, keys[name], context), encrypted, context)
+                both = decrypt(agree(secret, keys[name], context), encrypted, context)
             except Refusal:
                 continue  # changed on its way, or made wrongly: the shares of the other holders may be enough
             if name in request.sites:
