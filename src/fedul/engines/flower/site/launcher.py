@@ -66,12 +66,12 @@ def run_site(path: str) -> None:
             file=sys.stderr,
             flush=True,
         )
-        queue = TaskQueue(port, secret)
-        while supernode.poll() is None:
-            if token := queue.acquire():
-                _reply_in_fork(supernode, port, token, path)
-            else:
-                _wait(supernode, POLL_SECONDS)
+        with TaskQueue(port, secret) as queue:
+            while supernode.poll() is None:
+                if token := queue.acquire():
+                    _reply_in_fork(supernode, port, token, path)
+                else:
+                    _wait(supernode, POLL_SECONDS)
     raise EnvironmentFailure(
         f"the SuperNode of site '{config.name}' ended (code {supernode.returncode}); its last lines above say why. "
         "Let a supervisor start the site again."

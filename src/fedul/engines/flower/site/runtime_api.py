@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from fedul.engines.flower.processes import HOST
 from fedul.errors import EnvironmentFailure
@@ -38,7 +38,7 @@ def require_known_version() -> None:
 
 
 class TaskQueue:
-    """Messages that a SuperNode has received. Only holders of the secret get them.
+    """Messages that a SuperNode has received. Only holders of the secret get them. Use it as a context manager.
 
     Parameters
     ----------
@@ -56,6 +56,12 @@ class TaskQueue:
         )
         self._client = _client(port, signing)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
     def acquire(self) -> str | None:
         """Return the token of the next message, which allows to reply to it; None if there is none."""
         import httpx
@@ -69,8 +75,10 @@ class TaskQueue:
         except httpx.TransportError:  # it starts or ends
             return None
         except httpx.HTTPStatusError as problem:
+            if (code := problem.response.status_code) >= httpx.codes.INTERNAL_SERVER_ERROR:
+                return None
             raise EnvironmentFailure(
-                f"the SuperNode refuses its own launcher ({problem.response.status_code}); reinstall fedul[flower]."
+                f"the SuperNode refuses its own launcher (status {code}); reinstall fedul[flower]."
             ) from None
 
 
