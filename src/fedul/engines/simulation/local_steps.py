@@ -18,11 +18,11 @@ from fedul.core import Update, Weights
 from fedul.engines.base import Broadcast
 from fedul.engines.simulation.client_state import join_client_state, split_client_state
 from fedul.engines.simulation.optimizers import active_part, add_l1, add_l2, make_optimizer, match_layout
-from fedul.engines.simulation.private_client import PrivateClients
+from fedul.engines.simulation.private_client import PrivateClients, count_local_steps
 from fedul.engines.simulation.trainable_network import SingleClient, TrainableNetwork
 from fedul.errors import FedulError
 from fedul.methods.base import Method
-from fedul.methods.task import Step, Task, predict_task, step_sizes
+from fedul.methods.task import Step, Task, predict_task
 from fedul.models.weights import weights_of
 from fedul.privacy.row_privacy import RowPrivacy
 
@@ -241,8 +241,7 @@ class LoopWorker:
             return private, private.steps(config.augment), job.privacy.steps
         generator = torch_generator(config.seed, number, job.client)
         plans = (task.plan(generator, config.batch_size, config.augment) for _ in range(config.epochs))
-        count = config.epochs * len(step_sizes(len(task), config.batch_size))
-        return self._network, (step for plan in plans for step in plan), count
+        return self._network, (step for plan in plans for step in plan), count_local_steps(config, len(task))
 
     def _predict(self, task: Task, weights: Weights) -> Tensor:
         """Return the logits of the global model for all rows."""

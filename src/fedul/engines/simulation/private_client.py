@@ -13,15 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from fedul._utils import torch_private
+from fedul.config import TrainConfig
 from fedul.engines.simulation.trainable_network import StepGradients
 from fedul.methods.base import Method
 from fedul.methods.sampled_steps import sampled_steps
-from fedul.methods.task import Step, Task
+from fedul.methods.task import Step, Task, step_sizes
 from fedul.privacy.dp_sgd.noise import add_noise
 from fedul.privacy.dp_sgd.row_gradients import RowGradients, row_gradients
 from fedul.privacy.dp_sgd.sampling import BatchSampler
 from fedul.privacy.dp_sgd.stream import RandomStream
-from fedul.privacy.row_privacy import RowPrivacy
+from fedul.privacy.row_privacy import RowPrivacy, steps_of_epoch
 
 
 class PrivateClient:
@@ -82,6 +83,17 @@ class PrivateClients:
         if privacy.seeded:
             stream = RandomStream.from_seed(self._seed, number, name, "private rows")
         return PrivateClient(self._gradients, privacy, task, stream)
+
+
+def count_local_steps(config: TrainConfig, rows: int) -> int:
+    """Return the local steps of a round of a client with this many rows; they do not depend on random batches.
+
+    >>> plain, private = TrainConfig(epochs=2), TrainConfig(epochs=2, dp_noise=1.0)
+    >>> count_local_steps(plain, 33), count_local_steps(private, 33)  # batches of 33 rows, and of 16.5 on average
+    (2, 4)
+    """
+    one = steps_of_epoch(rows, config.batch_size) if config.protects_rows else len(step_sizes(rows, config.batch_size))
+    return config.epochs * one
 
 
 def _parts(step: Step, rows: int) -> Iterator[Step]:

@@ -15,8 +15,8 @@ from fedul.engines.flower.server.transport import NoReply, Reply
 from fedul.engines.flower.server.update_checks import RejectedReply, UpdateChecks, find_oversized, update_norm
 from fedul.engines.flower.settings import CoordinatorConfig
 from fedul.engines.held_out import TEMPERATURES, HeldOutSums, Reference
+from fedul.engines.simulation.private_client import count_local_steps
 from fedul.errors import EnvironmentFailure
-from fedul.methods.task import step_sizes
 
 MAX_ROW_LOSS = 1e12
 """Upper bound of -log Q of a row, and of its square; sums above it are rejected."""
@@ -184,7 +184,7 @@ class FlowerEngine:
     def _expected_steps(self, rows: int) -> float:
         """Return the effective local steps of a site that trains on this many rows."""
         training = self._registry.training
-        steps = training.epochs * len(step_sizes(rows, training.batch_size))
+        steps = count_local_steps(training, rows)
         return effective_steps(training.optimizer_name, training.momentum, steps, training.nesterov)
 
     def _accept_held_out(self, name: str, sums: HeldOutSums | None) -> None:
