@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedul.engines.simulation.dense_chain import DenseChain, DensePass, Product, dense_chain
+from fedul.engines.simulation.dense_chain import DenseChain, DensePass, dense_chain
 from fedul.methods.consistency import consistency_loss
 from fedul.methods.operations import cross_entropies, log_softmax, softmax
 from fedul.methods.task import Step
@@ -85,7 +87,7 @@ def test_gradients_without_a_graph_are_those_of_autograd(name: str) -> None:
         losses = cross_entropies(first, step.targets["label"]) + second.tanh().square().sum(-1)
         return step.mean(losses).sum()
 
-    passing = DensePass(chain, weights, trainable)
+    passing = DensePass(chain, weights, trainable, CLIENTS)
     found = passing.gradients(loss(passing.predict))
 
     def by_client(inputs: Tensor) -> Tensor:
@@ -112,7 +114,7 @@ def test_a_loss_with_derivatives_of_the_inputs_has_the_gradients_of_autograd() -
         logits = predict(step.inputs)
         return (logits.square().sum(-1) + consistency_loss(predict, step, logits, 0.5)).mean(-1).sum()
 
-    passing = DensePass(chain, weights, trainable)
+    passing = DensePass(chain, weights, trainable, CLIENTS)
     found = passing.gradients(loss(passing.predict))
     expected = torch.autograd.grad(loss(lambda inputs: chain(weights, inputs)), [weights[name] for name in trainable])
     for ours, theirs in zip(found, expected, strict=True):
@@ -128,7 +130,7 @@ def test_a_penalty_on_input_gradients_has_second_derivatives() -> None:
         (slope,) = torch.autograd.grad(logits.square().sum(), inputs, create_graph=True)
         return slope.square().sum() + predict(inputs.detach()).sum()
 
-    passing = DensePass(chain, weights, trainable)
+    passing = DensePass(chain, weights, trainable, CLIENTS)
     found = passing.gradients(loss(passing.predict))
 
     def plain(inputs: Tensor) -> Tensor:
@@ -140,12 +142,24 @@ def test_a_penalty_on_input_gradients_has_second_derivatives() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
 
 
-@pytest.mark.parametrize("outputs", [4, 18])
-def test_a_product_has_the_second_derivatives_of_finite_differences(outputs: int) -> None:
-    shapes = ((2, 3, 4), (2, outputs, 4), (2, outputs))
-    tensors = tuple(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
-    assert torch.autograd.gradcheck(Product.apply, tensors)
-    assert torch.autograd.gradgradcheck(Product.apply, tensors)
+def test_a_probe_of_the_inputs_computes_no_gradient_of_weights() -> None:
+    chain, weights, trainable = chain_of(build(nn.ReLU(), nn.Tanh()))
+    step = random_step()
+    probe = torch.zeros_like(step.inputs, requires_grad=True)
+    distance = DensePass(chain, weights, trainable, CLIENTS).predict(step.inputs + probe).square().sum()
+    products: list[tuple[int, ...]] = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = function(*args, **(kwargs or {}))
+            if function is torch.ops.aten.bmm.default:
+                products.append(tuple(result.shape))
+            return result
+
+    with Record():
+        torch.autograd.grad(distance, probe)
+    # One for each layer, with the gradient of its inputs; the first layer of the graph is the last one.
+    assert products == [(CLIENTS, 20, ROWS), (CLIENTS, ROWS, 20), (CLIENTS, ROWS, 6)]
 
 
 def test_the_order_of_clients_does_not_change_their_gradients() -> None:
@@ -153,7 +167,7 @@ def test_the_order_of_clients_does_not_change_their_gradients() -> None:
     step, order = random_step(), torch.tensor([2, 0, 1])
 
     def gradients(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> list[Tensor | None]:
-        passing = DensePass(chain, weights, trainable)
+        passing = DensePass(chain, weights, trainable, CLIENTS)
         return passing.gradients(cross_entropies(passing.predict(inputs), labels).sum())
 
     before = gradients(weights, step.inputs, step.targets["label"])
@@ -171,7 +185,7 @@ def test_rows_of_weight_zero_do_not_change_gradients() -> None:
     def gradients(rows: int) -> list[Tensor | None]:
         weight = torch.zeros(CLIENTS, rows, dtype=torch.float64)
         weight[:, :2] = 0.5
-        passing = DensePass(chain, weights, trainable)
+        passing = DensePass(chain, weights, trainable, CLIENTS)
         losses = cross_entropies(passing.predict(step.inputs[:, :rows]), step.targets["label"][:, :rows])
         return passing.gradients((losses * weight).sum())
 
@@ -181,7 +195,7 @@ def test_rows_of_weight_zero_do_not_change_gradients() -> None:
 
 def test_a_weight_that_the_loss_ignores_has_no_gradient() -> None:
     chain, weights, trainable = chain_of(build(nn.ReLU()))
-    passing = DensePass(chain, weights, trainable)
+    passing = DensePass(chain, weights, trainable, CLIENTS)
     predicted = passing.predict(random_step().inputs)
     ignored = passing.predict(random_step().inputs)
     assert all(g is not None for g in passing.gradients(predicted.sum()))

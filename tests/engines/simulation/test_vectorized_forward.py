@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedul.engines.simulation.dense_chain import Product
+from fedul.engines.simulation.dense_chain import DenseChain, Linear
 from fedul.engines.simulation.vectorized_forward import vectorized_forward
 from fedul.models import build
 from fedul.models.weights import weights_of
@@ -233,7 +233,13 @@ def test_a_dense_layer_has_the_gradients_of_finite_differences(
         torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
         for shape in ((clients, rows, columns), (clients, outputs, columns), (clients, outputs))
     )
-    assert torch.autograd.gradcheck(Product.apply, (inputs, weight, bias))
+    layer = DenseChain([Linear("weight", "bias")])
+
+    def outputs_of(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return layer({"weight": weight, "bias": bias}, inputs)
+
+    assert torch.autograd.gradcheck(outputs_of, (inputs, weight, bias))
+    assert torch.autograd.gradgradcheck(outputs_of, (inputs, weight, bias))
 
 
 @pytest.mark.parametrize(

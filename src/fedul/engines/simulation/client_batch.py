@@ -10,6 +10,7 @@ W rows of the largest step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
 
@@ -23,6 +24,31 @@ from fedul.methods.task import DrawStepTargets, Plan, Step, Targets, Task, gathe
 
 CACHE_VALUES = 2**18
 """Input values that are gathered in one operation: 1 MB, as large as the second cache of a core. More are slower."""
+
+
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """The local epochs of several clients: everything random is drawn, and the rows of each step are known.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        The steps.
+    order : Tensor
+        (C, E * R) rows of each client in the order of its steps, over all E epochs.
+    drawn : mapping of str to Tensor
+        Random targets in the same order, (C, E * R, ?).
+    augment : str
+        Augmentation of images.
+    generators : sequence of iterators of torch.Generator
+        For each client that draws random targets in every step, the generator of each step.
+    """
+
+    schedule: Schedule
+    order: Tensor
+    drawn: Mapping[str, Tensor]
+    augment: str
+    generators: Sequence[Iterator[torch.Generator]]
 
 
 class ClientBatch:
@@ -86,30 +112,44 @@ class ClientBatch:
             groups.append(nn.functional.pad(torch.cat(logits, 1), (0, 0, 0, largest - rows)))
         return torch.cat(groups)
 
-    def steps(self, plans: Sequence[Sequence[Plan]], targets: Targets, augment: str) -> Iterator[Step]:
-        """Yield the steps of all epochs, each with the rows of the active clients.
+    def plan(self, plans: Sequence[Sequence[Plan]], augment: str) -> BatchPlan:
+        """Join the plans of all clients.
 
         Parameters
         ----------
         plans : sequence of sequence of Plan
             For each client, the plan of each epoch. Clients must be sorted by their number of steps, the largest
             first, so that the active clients come first.
-        targets : Targets
-            Targets of the round, (C, R, ?) per row.
         augment : str
             Augmentation of images.
         """
-        schedule = _Schedule([sum((plan.sizes for plan in epochs), ()) for epochs in plans], self.device)
+        schedule = Schedule([sum((plan.sizes for plan in epochs), ()) for epochs in plans], self.device)
         order = _pad([_join([plan.order for plan in epochs]) for epochs in plans])  # (C, E * R)
         drawn = {
             name: _pad([_join([plan.drawn[name] for plan in epochs]) for epochs in plans]) for name in plans[0][0].drawn
         }
         if augment != "none":
             drawn["augment"] = _pad([_join([plan.augmentations for plan in epochs]) for epochs in plans])
-        draw_step = [task.draw_step for task in self._tasks if task.draw_step is not None]
         generators: list[Iterator[torch.Generator]] = []
-        if draw_step:
+        if self._draw_step:
             generators = [chain.from_iterable(repeat(p.step_generator(), len(p)) for p in epochs) for epochs in plans]
+        return BatchPlan(schedule, order, drawn, augment, generators)
+
+    @cached_property
+    def _draw_step(self) -> list[DrawStepTargets]:
+        return [task.draw_step for task in self._tasks if task.draw_step is not None]
+
+    def steps(self, plan: BatchPlan, targets: Targets) -> Iterator[Step]:
+        """Yield the steps of a plan, each with the rows of the active clients.
+
+        Parameters
+        ----------
+        plan : BatchPlan
+            What `plan` returned; its steps can be taken once.
+        targets : Targets
+            Targets of the round, (C, R, ?) per row.
+        """
+        schedule, order, drawn, augment = plan.schedule, plan.order, plan.drawn, plan.augment
         row_values = self._tasks[0].inputs.shape[1:].numel() * len(self)
         first = 0
         # Positions are found for many steps at once, and rows copied for those that fit into the cache of a core.
@@ -129,8 +169,8 @@ class ClientBatch:
                         shared = {name: value[:active] for name, value in shared.items()}
                     values = {name: value[i, :active, :width] for name, value in row_targets.items()}
                     inputs = step_inputs[i, :active, :width]
-                    if draw_step:
-                        values |= _draw_step_targets(draw_step, generators, inputs, schedule.sizes(t))
+                    if self._draw_step:
+                        values |= _draw_step_targets(self._draw_step, plan.generators, inputs, schedule.sizes(t))
                     yield Step(inputs, values, shared, schedule.weight(t, inputs.dtype))
                 start += len(some)
             first += len(widths)
@@ -149,7 +189,7 @@ class ClientBatch:
         return inputs, row_targets
 
 
-class _Schedule:
+class Schedule:
     """Rows of each client in each step: step t of client c has `_sizes[c, t]` rows, starting at `_starts[c, t]`."""
 
     def __init__(self, sizes: Sequence[tuple[int, ...]], device: torch.device) -> None:

@@ -3,14 +3,14 @@
 Small layers take so little time that a graph of them costs as much as the products. So a step is predicted without a
 graph of the layers: the logits are the leaves of the loss, and the chain turns their gradients into those of the
 weights (`DensePass`). Predictions whose derivatives with respect to the inputs are needed, as in virtual adversarial
-training, use a graph.
+training, use a graph of torch's own operations, which leave out the gradients of weights that nobody asks for.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -46,9 +46,13 @@ class DenseChain:
         self.layers = layers
 
     def __call__(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        for layer in self.layers:
-            inputs = layer.differentiable(weights, inputs)
+        for layer in self.bind(weights, len(inputs)):
+            inputs = layer.forward(inputs)
         return inputs
+
+    def bind(self, weights: Mapping[str, Tensor], clients: int) -> list[BoundLayer]:
+        """Return the layers with the weights of this number of clients."""
+        return [layer.bind(weights, clients) for layer in self.layers]
 
 
 class DensePass:
@@ -62,10 +66,16 @@ class DensePass:
         Weights of all layers; those that are trained are leaves (C, ...).
     trainable : sequence of str
         Names of the weights that are trained.
+    clients : int
+        Number of clients C.
     """
 
-    def __init__(self, chain: DenseChain, weights: Mapping[str, Tensor], trainable: Sequence[str]) -> None:
+    def __init__(
+        self, chain: DenseChain, weights: Mapping[str, Tensor], trainable: Sequence[str], clients: int
+    ) -> None:
         self._chain, self._weights, self._trainable = chain, weights, trainable
+        # Bound once for all steps: the views of detached weights change with them, and each view takes a microsecond.
+        self._layers = chain.bind({name: tensor.detach() for name, tensor in weights.items()}, clients)
         self._recorded: list[tuple[Tensor, list[Tensor]]] = []  # logits, and the inputs of each layer
         self._has_graph = False
         needed = [i for i, layer in enumerate(chain.layers) if any(name in trainable for name in layer.names)]
@@ -78,20 +88,21 @@ class DensePass:
             return self._chain(self._weights, inputs)
         record, layer_inputs = torch.is_grad_enabled(), []
         with torch.no_grad():
-            for layer in self._chain.layers:
+            for layer in self._layers:
                 layer_inputs.append(inputs)
-                inputs = layer.forward(self._weights, inputs)
-            logits = inputs.detach()
+                inputs = layer.forward(inputs)
+        logits = inputs.detach()
         if record:
             self._recorded.append((logits.requires_grad_(), layer_inputs))
         return logits
 
     def gradients(self, loss: Tensor) -> list[Tensor | None]:
-        """Return the gradients of a loss of all predictions since the last call; None for weights that it ignores."""
+        """Return the gradients of the sum of a loss of all predictions since the last call; None if it ignores them."""
         recorded, self._recorded = self._recorded, []
         leaves = [self._weights[name] for name in self._trainable] if self._has_graph else []
         self._has_graph = False
-        found = torch.autograd.grad(loss, [*(logits for logits, _ in recorded), *leaves], allow_unused=True)
+        inputs = [*(logits for logits, _ in recorded), *leaves]
+        found = torch.autograd.grad(loss, inputs, torch.ones_like(loss), allow_unused=True)
         rest = found[len(recorded) :]
         totals = {name: g for name, g in zip(self._trainable, rest, strict=False) if g is not None}
         with torch.no_grad():
@@ -103,31 +114,35 @@ class DensePass:
     def _backward(self, gradient: Tensor, layer_inputs: Sequence[Tensor], totals: dict[str, Tensor]) -> None:
         """Add the gradients of the weights to the totals, given that of the logits."""
         for i in reversed(range(self._first, len(layer_inputs))):
-            layer = self._chain.layers[i]
+            layer = self._layers[i]
             for name, part in layer.weight_gradients(layer_inputs[i], gradient):
                 if name in self._trainable:
                     totals[name] = totals[name] + part if name in totals else part
             if i > self._first:
-                gradient = layer.input_gradient(self._weights, layer_inputs[i], gradient)
+                gradient = layer.input_gradient(layer_inputs[i], gradient)
 
 
 class Layer(Protocol):
-    """A layer of the chain; `forward`, `weight_gradients` and `input_gradient` build no graph."""
+    """A layer of the chain."""
 
     @property
     def names(self) -> Sequence[str]:
         """Names of its weights."""
 
-    def differentiable(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """Return the outputs with a graph, which allows second derivatives."""
+    def bind(self, weights: Mapping[str, Tensor], clients: int) -> BoundLayer:
+        """Return the layer with the weights of this number of clients."""
 
-    def forward(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """Return the outputs."""
+
+class BoundLayer(Protocol):
+    """A layer with its weights."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the outputs, with a graph if gradients are enabled."""
 
     def weight_gradients(self, inputs: Tensor, gradient: Tensor) -> Sequence[tuple[str, Tensor]]:
         """Return the gradients of its weights, by name, from that of its outputs."""
 
-    def input_gradient(self, weights: Mapping[str, Tensor], inputs: Tensor, gradient: Tensor) -> Tensor:
+    def input_gradient(self, inputs: Tensor, gradient: Tensor) -> Tensor:
         """Return the gradient of its inputs from that of its outputs."""
 
 
@@ -141,57 +156,42 @@ class Linear(NamedTuple):
     def names(self) -> Sequence[str]:
         return [self.weight] if self.bias is None else [self.weight, self.bias]
 
-    def _tensors(self, weights: Mapping[str, Tensor], clients: int) -> tuple[Tensor, Tensor | None]:
+    def bind(self, weights: Mapping[str, Tensor], clients: int) -> BoundLayer:
         weight, bias = weights[self.weight], None if self.bias is None else weights[self.bias]
         weight = weight.expand(clients, *weight.shape) if weight.dim() == 2 else weight
-        return weight, bias.expand(clients, *bias.shape) if bias is not None and bias.dim() == 1 else bias
+        bias = bias.expand(clients, *bias.shape) if bias is not None and bias.dim() == 1 else bias
+        return BoundLinear(self, weight, bias)
 
-    def differentiable(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        outputs: Tensor = Product.apply(  # type: ignore[no-untyped-call]
-            inputs.flatten(1, -2), *self._tensors(weights, len(inputs))
-        )
-        return outputs.view(*inputs.shape[:-1], -1) if inputs.dim() > 3 else outputs
 
-    def forward(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        outputs = _product(inputs.flatten(1, -2), *self._tensors(weights, len(inputs)))
-        return outputs.view(*inputs.shape[:-1], -1) if inputs.dim() > 3 else outputs
+class BoundLinear:
+    """A linear layer with weights (C, out, in) and biases (C, out)."""
+
+    def __init__(self, layer: Linear, weight: Tensor, bias: Tensor | None) -> None:
+        self._names, self._weight, self._narrow = layer, weight, weight.shape[1] < NARROW
+        self._transposed = weight.mT
+        self._bias = None if bias is None else bias.unsqueeze(-1 if self._narrow else 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if inputs.dim() > 3:
+            return self.forward(inputs.flatten(1, -2)).view(*inputs.shape[:-1], -1)
+        if self._narrow:
+            if self._bias is None:
+                return torch.bmm(self._weight, inputs.mT).mT
+            return torch.baddbmm(self._bias, self._weight, inputs.mT).mT
+        if self._bias is None:
+            return torch.bmm(inputs, self._transposed)
+        return torch.baddbmm(self._bias, inputs, self._transposed)
 
     def weight_gradients(self, inputs: Tensor, gradient: Tensor) -> Sequence[tuple[str, Tensor]]:
-        flat = gradient.flatten(1, -2)
-        of_weight = (self.weight, torch.bmm(flat.mT, inputs.flatten(1, -2)))
-        return [of_weight] if self.bias is None else [of_weight, (self.bias, flat.sum(1))]
+        if inputs.dim() > 3:
+            inputs, gradient = inputs.flatten(1, -2), gradient.flatten(1, -2)
+        of_weight = (self._names.weight, torch.bmm(gradient.mT, inputs))
+        return [of_weight] if self._names.bias is None else [of_weight, (self._names.bias, gradient.sum(1))]
 
-    def input_gradient(self, weights: Mapping[str, Tensor], inputs: Tensor, gradient: Tensor) -> Tensor:
-        return torch.bmm(gradient.flatten(1, -2), self._tensors(weights, len(inputs))[0]).view(inputs.shape)
-
-
-class Product(torch.autograd.Function):
-    """x w^T + b for each client (C, n, out), whose gradients have the strides of the weights."""
-
-    @staticmethod
-    def forward(context: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the outputs (C, n, out)."""
-        context.save_for_backward(inputs, weight)
-        return _product(inputs, weight, bias)
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Return the gradients of inputs, weight and bias."""
-        inputs, weight = context.saved_tensors
-        needs_inputs, needs_weight, needs_bias = context.needs_input_grad
-        return (
-            torch.bmm(gradient, weight) if needs_inputs else None,
-            torch.bmm(gradient.mT, inputs) if needs_weight else None,
-            gradient.sum(1) if needs_bias else None,
-        )
-
-
-def _product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if weight.shape[1] < NARROW:
-        if bias is None:
-            return torch.bmm(weight, inputs.mT).mT
-        return torch.baddbmm(bias.unsqueeze(-1), weight, inputs.mT).mT
-    return torch.bmm(inputs, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), inputs, weight.mT)
+    def input_gradient(self, inputs: Tensor, gradient: Tensor) -> Tensor:
+        if gradient.dim() > 3:
+            return torch.bmm(gradient.flatten(1, -2), self._weight).view(inputs.shape)
+        return torch.bmm(gradient, self._weight)
 
 
 class Elementwise(NamedTuple):
@@ -200,17 +200,19 @@ class Elementwise(NamedTuple):
     module: nn.Module
     names: Sequence[str] = ()
 
-    def differentiable(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def bind(self, weights: Mapping[str, Tensor], clients: int) -> BoundLayer:
+        return self
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if type(self.module) is nn.ReLU:
+            return torch.relu(inputs)
         outputs: Tensor = self.module(inputs)
         return outputs
-
-    def forward(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        return self.differentiable(weights, inputs)
 
     def weight_gradients(self, inputs: Tensor, gradient: Tensor) -> Sequence[tuple[str, Tensor]]:
         return ()
 
-    def input_gradient(self, weights: Mapping[str, Tensor], inputs: Tensor, gradient: Tensor) -> Tensor:
+    def input_gradient(self, inputs: Tensor, gradient: Tensor) -> Tensor:
         if type(self.module) is nn.ReLU:
             return torch_private.relu_gradient(gradient, inputs)
         with torch.enable_grad():
@@ -223,16 +225,16 @@ class Flatten(NamedTuple):
 
     names: Sequence[str] = ()
 
-    def differentiable(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        return inputs.flatten(2)
+    def bind(self, weights: Mapping[str, Tensor], clients: int) -> BoundLayer:
+        return self
 
-    def forward(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor) -> Tensor:
         return inputs.flatten(2)
 
     def weight_gradients(self, inputs: Tensor, gradient: Tensor) -> Sequence[tuple[str, Tensor]]:
         return ()
 
-    def input_gradient(self, weights: Mapping[str, Tensor], inputs: Tensor, gradient: Tensor) -> Tensor:
+    def input_gradient(self, inputs: Tensor, gradient: Tensor) -> Tensor:
         return gradient.reshape(inputs.shape)
 
 

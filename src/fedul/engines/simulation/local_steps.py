@@ -189,6 +189,10 @@ class LoopWorker:
         # Layers that a user has put into eval mode, such as a frozen batch norm, stay in it.
         self._eval_layers = [layer for layer in module.modules() if not layer.training] if module.training else []
 
+    def prepare(self, jobs: Sequence[ClientJob], broadcast: Broadcast) -> Sequence[ClientJob]:
+        """Return the jobs: everything is drawn when a client trains."""
+        return jobs
+
     def train(
         self, jobs: Sequence[ClientJob], broadcast: Broadcast, stopped: Callable[[], bool]
     ) -> list[ClientOutcome]:

@@ -8,6 +8,7 @@ no weight, and a client that has finished its steps does not change.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -18,7 +19,7 @@ from fedul.algorithms.base import Algorithm, TrainedClient, effective_steps
 from fedul.config import TrainConfig
 from fedul.core import Update, Weights
 from fedul.engines.base import Broadcast
-from fedul.engines.simulation.client_batch import ClientBatch
+from fedul.engines.simulation.client_batch import BatchPlan, ClientBatch
 from fedul.engines.simulation.client_state import join_client_state, split_client_state
 from fedul.engines.simulation.dense_chain import DenseChain, DensePass
 from fedul.engines.simulation.local_steps import (
@@ -64,7 +65,7 @@ class VectorizedNetwork:
     def differentiate(self, method: Method, step: Step) -> StepGradients:
         parameters, passing = self._at(step)
         loss = method.loss(passing.predict, step)
-        return StepGradients(parameters, passing.gradients(loss.sum() if loss.dim() else loss), loss.detach())
+        return StepGradients(parameters, passing.gradients(loss), loss.detach())
 
     def _at(self, step: Step) -> tuple[list[Tensor], DensePass | GraphPass]:
         """Return the parameters of the clients that are active in a step, and the predictions that use them."""
@@ -72,12 +73,12 @@ class VectorizedNetwork:
         if self._active is None or self._active[0] != active:
             leaves = [parameter[:active].detach().requires_grad_() for parameter in self.parameters]
             weights = {**self.weights, **dict(zip(self.names, leaves, strict=True))}
-            self._active = active, leaves, self._differentiate(weights)
+            self._active = active, leaves, self._differentiate(weights, active)
         return self._active[1], self._active[2]
 
-    def _differentiate(self, weights: Weights) -> DensePass | GraphPass:
+    def _differentiate(self, weights: Weights, clients: int) -> DensePass | GraphPass:
         if isinstance(self._forward, DenseChain):
-            return DensePass(self._forward, weights, self.names)
+            return DensePass(self._forward, weights, self.names, clients)
         return GraphPass(self._forward, weights, self.names)
 
 
@@ -89,8 +90,18 @@ class GraphPass:
         self.predict: Predict = partial(forward, weights)
 
     def gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
-        """Return the gradients of a loss; None for weights that it ignores."""
-        return torch.autograd.grad(loss, self._leaves, allow_unused=True)
+        """Return the gradients of the sum of a loss; None for weights that it ignores."""
+        return torch.autograd.grad(loss, self._leaves, torch.ones_like(loss), allow_unused=True)
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedGroup:
+    """Clients that train as one computation, and the plan of their steps; `places` are those among all jobs."""
+
+    places: Sequence[int]
+    jobs: Sequence[ClientJob]
+    batch: ClientBatch
+    plan: BatchPlan
 
 
 class VectorizedWorker:
@@ -123,16 +134,39 @@ class VectorizedWorker:
         self._shapes = {name: p.shape for name, p in module.named_parameters()}
         self._trainable = {name: p.shape for name, p in module.named_parameters() if p.requires_grad}
 
+    def prepare(self, jobs: Sequence[ClientJob], broadcast: Broadcast) -> list[PreparedGroup]:
+        """Draw what is random in the steps of these clients.
+
+        This is Python for each client. Two threads that run Python at the same time hand the interpreter lock to and
+        fro, which takes three times as long, so the caller of the workers does it for all of them.
+        """
+        config = self._config
+        prepared = []
+        for places in _group_by_state(jobs):
+            places.sort(key=lambda place: -len(jobs[place].task))  # most steps first, as `ClientBatch.plan` needs
+            group = [jobs[place] for place in places]
+            key = tuple(id(job.task) for job in group)
+            batch = self._batches.get(key) or ClientBatch([job.task for job in group])
+            if config.participation == 1:
+                self._batches[key] = batch
+            rounds = [(job.broadcast or broadcast).round for job in group]
+            generators = [torch_generator(config.seed, n, job.client) for n, job in zip(rounds, group, strict=True)]
+            plans = [
+                [job.task.plan(generator, config.batch_size, config.augment) for _ in range(config.epochs)]
+                for job, generator in zip(group, generators, strict=True)
+            ]
+            prepared.append(PreparedGroup(places, group, batch, batch.plan(plans, config.augment)))
+        return prepared
+
     def train(
-        self, jobs: Sequence[ClientJob], broadcast: Broadcast, stopped: Callable[[], bool]
+        self, prepared: Sequence[PreparedGroup], broadcast: Broadcast, stopped: Callable[[], bool]
     ) -> list[ClientOutcome]:
-        """Return the update and the new state of each client."""
+        """Return the update and the new state of each client, in the order of the jobs that were prepared."""
         results: dict[int, ClientOutcome] = {}
-        for group in _group_by_state(jobs):
-            group.sort(key=lambda job: -len(job.task))  # most steps first, as `ClientBatch.steps` needs
-            outcomes = self._train_group(group, self.join_broadcasts(group, broadcast), stopped)
-            results |= {id(job): outcome for job, outcome in zip(group, outcomes, strict=True)}
-        return [results[id(job)] for job in jobs]
+        for group in prepared:
+            outcomes = self._train_group(group, self.join_broadcasts(group.jobs, broadcast), stopped)
+            results |= zip(group.places, outcomes, strict=True)
+        return [results[place] for place in range(len(results))]
 
     def join_broadcasts(self, jobs: Sequence[ClientJob], broadcast: Broadcast) -> Broadcast:
         """Return what these jobs start from; tensors may be (C, ...), where clients of several runs train together."""
@@ -145,13 +179,10 @@ class VectorizedWorker:
         return batch.predict(self._module)
 
     def _train_group(
-        self, jobs: Sequence[ClientJob], broadcast: Broadcast, stopped: Callable[[], bool]
+        self, group: PreparedGroup, broadcast: Broadcast, stopped: Callable[[], bool]
     ) -> list[ClientOutcome]:
         config, algorithm, method = self._config, self._algorithm, self._method
-        key = tuple(id(job.task) for job in jobs)
-        batch = self._batches.get(key) or ClientBatch([job.task for job in jobs])
-        if config.participation == 1:
-            self._batches[key] = batch
+        jobs, batch = group.jobs, group.batch
         method_state, algorithm_state = split_client_state(_stack([job.client_state for job in jobs]))
         targets = batch.targets
         if method.needs_logits(broadcast.directive):
@@ -159,15 +190,9 @@ class VectorizedWorker:
             targets, method_state = method.begin_round(targets, logits, broadcast.directive, method_state)
         start = algorithm.start(broadcast.weights, algorithm_state)
         network = VectorizedNetwork(self._forward, start, self._trainable, len(jobs))
-        rounds = [(job.broadcast or broadcast).round for job in jobs]
-        generators = [torch_generator(config.seed, n, job.client) for n, job in zip(rounds, jobs, strict=True)]
-        plans = [
-            [job.task.plan(generator, config.batch_size, config.augment) for _ in range(config.epochs)]
-            for job, generator in zip(jobs, generators, strict=True)
-        ]
         result = run_local_steps(
             network,
-            batch.steps(plans, targets, config.augment),
+            batch.steps(group.plan, targets),
             method,
             config,
             GradientCorrection(algorithm.correction(broadcast.received, algorithm_state), start, network),
@@ -199,11 +224,11 @@ class VectorizedWorker:
         ]
 
 
-def _group_by_state(jobs: Sequence[ClientJob]) -> list[list[ClientJob]]:
-    """Group clients whose states have the same tensors: new clients have none."""
-    groups: dict[tuple[str, ...], list[ClientJob]] = {}
-    for job in jobs:
-        groups.setdefault(tuple(sorted(job.client_state)), []).append(job)
+def _group_by_state(jobs: Sequence[ClientJob]) -> list[list[int]]:
+    """Group the places of clients whose states have the same tensors: new clients have none."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for place, job in enumerate(jobs):
+        groups.setdefault(tuple(sorted(job.client_state)), []).append(place)
     return list(groups.values())
 
 

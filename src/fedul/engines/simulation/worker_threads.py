@@ -6,8 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -16,11 +15,12 @@ from fedul.engines.simulation.local_steps import ClientJob, ClientOutcome
 
 
 class Worker(Protocol):
-    """Trains a group of clients."""
+    """Trains a group of clients. Workers that train together are alike: any of them may train what one prepared."""
 
-    def train(
-        self, jobs: Sequence[ClientJob], broadcast: Broadcast, stopped: Callable[[], bool]
-    ) -> list[ClientOutcome]:
+    def prepare(self, jobs: Sequence[ClientJob], broadcast: Broadcast) -> Any:
+        """Return what `train` takes; called in one thread for all groups."""
+
+    def train(self, prepared: Any, broadcast: Broadcast, stopped: Callable[[], bool]) -> list[ClientOutcome]:
         """Return the update and the new state of each client; `Cancelled` soon after `stopped` returns True."""
 
 
@@ -44,16 +44,16 @@ def train_groups(
     """
     if len(workers) == 1 or len(groups) == 1:
         for group in groups:
-            yield workers[0].train(group(), broadcast, lambda: False)
+            yield workers[0].train(workers[0].prepare(group(), broadcast), broadcast, lambda: False)
         return
     stopped = threading.Event()
     idle = deque(workers)  # thread-safe
 
-    def train_group(jobs: Sequence[ClientJob]) -> list[ClientOutcome]:
+    def train_group(prepared: Any) -> list[ClientOutcome]:
         torch.set_num_threads(threads)  # for this thread
         worker = idle.pop()
         try:
-            return worker.train(jobs, broadcast, stopped.is_set)
+            return worker.train(prepared, broadcast, stopped.is_set)
         finally:
             idle.append(worker)
 
@@ -61,7 +61,7 @@ def train_groups(
     with ThreadPoolExecutor(len(workers), thread_name_prefix="fedul") as pool:
         try:
             for group in groups:
-                running.append(pool.submit(partial(train_group, group())))
+                running.append(pool.submit(train_group, workers[0].prepare(group(), broadcast)))
                 if len(running) > len(workers):  # one more than can run, so that no worker is idle
                     yield running.popleft().result()
             while running:
