@@ -88,7 +88,11 @@ class ClientBatch:
 
     def inputs(self, positions: Tensor) -> Tensor:
         """Return scaled inputs (P, A, W, ...) of the rows of the first A clients at positions (P, A, W)."""
-        rows, source = _take(self._index, positions), self._tasks[0].inputs
+        return self._read(_take(self._index, positions))
+
+    def _read(self, rows: Tensor) -> Tensor:
+        """Return scaled inputs (P, A, W, ...) of the rows (P, A, W) of the clients' inputs."""
+        source = self._tasks[0].inputs
         shape = (*rows.shape, *source.shape[1:])
         if self._shares_inputs:
             return self._tasks[0].scaling(source.index_select(0, rows.reshape(-1)).view(shape))
@@ -149,44 +153,54 @@ class ClientBatch:
         targets : Targets
             Targets of the round, (C, R, ?) per row.
         """
-        schedule, order, drawn, augment = plan.schedule, plan.order, plan.drawn, plan.augment
-        row_values = self._tasks[0].inputs.shape[1:].numel() * len(self)
+        schedule = plan.schedule
+        input_values = self._tasks[0].inputs.shape[1:].numel() * len(self)
+        target_values = sum(
+            v.shape[2:].numel() for each in (targets.rows, targets.sets, plan.drawn) for v in each.values()
+        )
         first = 0
-        # Positions are found for many steps at once, and rows copied for those that fit into the cache of a core.
-        for widths in gather_groups(schedule.widths, len(self)):
+        # Targets are gathered for many steps at once, and inputs for those that fit into the cache of a core.
+        for widths in gather_groups(schedule.widths, len(self) * max(1, target_values)):
             at = schedule.positions(first, first + len(widths))  # (P, A, W)
-            rows = _take(order, at)
+            rows = _take(plan.order, at)
+            row_targets = self._gather_targets(rows, at, targets, plan.drawn)
+            sources = _take(self._index, rows)
             start = 0
-            for some in gather_groups(widths, row_values, CACHE_VALUES):
+            for some in gather_groups(widths, input_values, CACHE_VALUES):
                 part = slice(start, start + len(some))
-                within = slice(0, schedule.active[first + start]), slice(0, max(some))
-                step_inputs, row_targets = self._gather(rows[part, *within], at[part, *within], targets, drawn, augment)
+                within = part, slice(0, schedule.active[first + start]), slice(0, max(some))
+                inputs = self._read(sources[within])
+                if plan.augment != "none":
+                    parameters = row_targets["augment"][within].flatten(0, 2)
+                    inputs = augmentation.apply(plan.augment, inputs.flatten(0, 2), parameters).view(inputs.shape)
                 for i, width in enumerate(some):
                     t = first + start + i
-                    active = schedule.active[t]
-                    shared = targets.shared
-                    if active < len(self):
-                        shared = {name: value[:active] for name, value in shared.items()}
-                    values = {name: value[i, :active, :width] for name, value in row_targets.items()}
-                    inputs = step_inputs[i, :active, :width]
-                    if self._draw_step:
-                        values |= _draw_step_targets(self._draw_step, plan.generators, inputs, schedule.sizes(t))
-                    yield Step(inputs, values, shared, schedule.weight(t, inputs.dtype))
+                    yield self._step(
+                        t, inputs[i], {n: v[start + i] for n, v in row_targets.items()}, plan, targets, width
+                    )
                 start += len(some)
             first += len(widths)
 
-    def _gather(
-        self, rows: Tensor, at: Tensor, targets: Targets, drawn: Mapping[str, Tensor], augment: str
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the inputs and the targets (P, A, W, ...) of rows (P, A, W), at these places in the plans."""
-        inputs = self.inputs(rows)
+    def _step(
+        self, t: int, inputs: Tensor, values: Mapping[str, Tensor], plan: BatchPlan, targets: Targets, width: int
+    ) -> Step:
+        """Return step t, given the inputs and targets (A, W, ...) of clients and rows of which some are not in it."""
+        active, shared = plan.schedule.active[t], targets.shared
+        inputs = _first(inputs, active, width)
+        of_rows = {name: _first(value, active, width) for name, value in values.items() if name != "augment"}
+        if active < len(self):
+            shared = {name: value[:active] for name, value in shared.items()}
+        if self._draw_step:
+            of_rows |= _draw_step_targets(self._draw_step, plan.generators, inputs, plan.schedule.sizes(t))
+        return Step(inputs, of_rows, shared, plan.schedule.weight(t, inputs.dtype))
+
+    def _gather_targets(
+        self, rows: Tensor, at: Tensor, targets: Targets, drawn: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the targets (P, A, W, ...) of rows (P, A, W), at these places in the plans."""
         row_targets = {name: _take(values, rows) for name, values in targets.rows.items()}
         row_targets |= {name: _take(values, row_targets["set"]) for name, values in targets.sets.items()}
-        row_targets |= {name: _take(values, at) for name, values in drawn.items()}
-        if augment != "none":
-            flat = augmentation.apply(augment, inputs.flatten(0, 2), row_targets.pop("augment").flatten(0, 2))
-            inputs = flat.view(inputs.shape)
-        return inputs, row_targets
+        return row_targets | {name: _take(values, at) for name, values in drawn.items()}
 
 
 class Schedule:
@@ -243,6 +257,11 @@ def _pad(values: Sequence[Tensor]) -> Tensor:
 def _join(epochs: Sequence[Tensor]) -> Tensor:
     """Return the values of all epochs."""
     return epochs[0] if len(epochs) == 1 else torch.cat(list(epochs))
+
+
+def _first(values: Tensor, clients: int, rows: int) -> Tensor:
+    """Return the part (clients, rows, ...) of values (A, W, ...): a view, or the values if they are the whole."""
+    return values if values.shape[:2] == (clients, rows) else values[:clients, :rows]
 
 
 def _take(values: Tensor, positions: Tensor) -> Tensor:

@@ -123,9 +123,12 @@ def run_local_steps(
     if not losses:
         return LocalResult(None, total)
     step_losses = pad_sequence(losses).double()  # (C, steps)
-    device = step_losses.device
-    step_rows = [torch.as_tensor(n, device=device).expand(len(one)) for n, one in zip(counts, losses, strict=True)]
-    rows = pad_sequence(step_rows).double()  # (C, steps)
+    if len({len(one) for one in losses}) == 1 and all(isinstance(n, int) for n in counts):
+        rows = step_losses.new_tensor([counts])
+    else:
+        device = step_losses.device
+        step_rows = [torch.as_tensor(n, device=device).expand(len(one)) for n, one in zip(counts, losses, strict=True)]
+        rows = pad_sequence(step_rows).double()  # (C, steps)
     return LocalResult((step_losses * rows).sum(1) / rows.sum(1), total)
 
 

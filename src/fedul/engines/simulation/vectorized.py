@@ -69,7 +69,7 @@ class VectorizedNetwork:
 
     def _at(self, step: Step) -> tuple[list[Tensor], DensePass | GraphPass]:
         """Return the parameters of the clients that are active in a step, and the predictions that use them."""
-        active = len(step.inputs)
+        active = step.inputs.shape[0]
         if self._active is None or self._active[0] != active:
             leaves = [parameter[:active].detach().requires_grad_() for parameter in self.parameters]
             weights = {**self.weights, **dict(zip(self.names, leaves, strict=True))}
