@@ -97,12 +97,12 @@ class DensePass:
         return logits
 
     def gradients(self, loss: Tensor) -> list[Tensor | None]:
-        """Return the gradients of the sum of a loss of all predictions since the last call; None if it ignores them."""
+        """Return the gradients of a loss of all predictions since the last call; None for weights that it ignores."""
         recorded, self._recorded = self._recorded, []
         leaves = [self._weights[name] for name in self._trainable] if self._has_graph else []
         self._has_graph = False
         inputs = [*(logits for logits, _ in recorded), *leaves]
-        found = torch.autograd.grad(loss, inputs, torch.ones_like(loss), allow_unused=True)
+        found = torch.autograd.grad(loss, inputs, allow_unused=True)
         rest = found[len(recorded) :]
         totals = {name: g for name, g in zip(self._trainable, rest, strict=False) if g is not None}
         with torch.no_grad():

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedul.methods.base import Method
 from fedul.methods.task import Step
+from fedul.models.channels_last import keep_channels_last
 from fedul.models.mixed_precision import in_precision
 
 
@@ -58,7 +59,7 @@ class SingleClient:
 
     def __init__(self, module: nn.Module, precision: str) -> None:
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self.names, self.predict = list(trainable), in_precision(module, precision)
+        self.names, self.predict = list(trainable), in_precision(keep_channels_last(module), precision)
         self.parameters: list[Tensor] = list(trainable.values())
 
     def differentiate(self, method: Method, step: Step) -> StepGradients:

@@ -65,7 +65,7 @@ class VectorizedNetwork:
     def differentiate(self, method: Method, step: Step) -> StepGradients:
         parameters, passing = self._at(step)
         loss = method.loss(passing.predict, step)
-        return StepGradients(parameters, passing.gradients(loss), loss.detach())
+        return StepGradients(parameters, passing.gradients(loss.sum() if loss.dim() else loss), loss.detach())
 
     def _at(self, step: Step) -> tuple[list[Tensor], DensePass | GraphPass]:
         """Return the parameters of the clients that are active in a step, and the predictions that use them."""
@@ -90,8 +90,8 @@ class GraphPass:
         self.predict: Predict = partial(forward, weights)
 
     def gradients(self, loss: Tensor) -> Sequence[Tensor | None]:
-        """Return the gradients of the sum of a loss; None for weights that it ignores."""
-        return torch.autograd.grad(loss, self._leaves, torch.ones_like(loss), allow_unused=True)
+        """Return the gradients of a loss; None for weights that it ignores."""
+        return torch.autograd.grad(loss, self._leaves, allow_unused=True)
 
 
 @dataclass(frozen=True, eq=False)
