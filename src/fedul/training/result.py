@@ -48,28 +48,29 @@ class AggregationResult:
     ----------
     fewest_clients : int
         Fewest clients in a sum of updates.
-    clipped_values : int
-        Values of updates that were outside the declared range at their client, over all rounds.
+    clipped_values : int or None
+        Values of updates that were outside the declared range at their client, over all rounds; None if this number
+        is not released, because clients are private.
     """
 
     fewest_clients: int
-    clipped_values: int
+    clipped_values: int | None
 
     @classmethod
-    def of(cls, history: Sequence[RoundMetrics]) -> AggregationResult | None:
-        """Return what the coordinator saw in these rounds; None without secure aggregation."""
+    def of(cls, history: Sequence[RoundMetrics]) -> AggregationResult:
+        """Return what the coordinator saw in these rounds, of which there is at least one."""
         clipped = [metrics.clipped_values for metrics in history]
-        if not clipped or None in clipped:
-            return None
-        return cls(min(metrics.clients for metrics in history), sum(each or 0 for each in clipped))
+        released = None if None in clipped else sum(each or 0 for each in clipped)
+        return cls(min(metrics.clients for metrics in history), released)
 
     @property
     def sentence(self) -> str:
         """What it means, for the report and the model card."""
-        return (
-            f"The coordinator received sums of updates over at least {self.fewest_clients} clients, and no single "
-            f"update; {counted(self.clipped_values, 'value')} outside the declared range had been clipped."
-        )
+        fewest = self.fewest_clients
+        seen = f"The coordinator received sums of updates over at least {fewest} clients, and no single update"
+        if self.clipped_values is None:
+            return f"{seen}."
+        return f"{seen}; {counted(self.clipped_values, 'value')} outside the declared range had been clipped."
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from fedul.privacy.secure_aggregation.layout import VectorLayout
 from fedul.training import RunFolder
 from fedul.training.result import AggregationResult
 
+from ...callbacks import Recorder
 from ...factories import digits, random_federation, seeded_network
 from ...runs import copy_update, copy_weights
 
@@ -154,6 +155,23 @@ def test_runs_whose_clients_train_together_are_summed_each_for_itself() -> None:
     chosen = fedul.train(study, method="fedul-combined", **settings)
     assert chosen.result.choice is not None, "several runs were trained to choose the settings"
     assert chosen.history[0].clipped_values == 0
+
+
+def test_the_number_of_clipped_values_is_not_released_if_clients_are_private() -> None:
+    study = digits(5, sets=10, rows=600)
+    run = fedul.train(
+        study,
+        method="fedul",
+        model="linear",
+        rounds=2,
+        threads=1,
+        secure_aggregation=True,
+        client_dp_noise=0.5,
+        callbacks=[Recorder()],
+    )
+    assert run.result.secure_aggregation == AggregationResult(5, None)
+    assert run.result.secure_aggregation.sentence.endswith("and no single update.")
+    assert run.history[0].clipped_values is None
 
 
 def test_an_update_that_is_not_finite_stops_the_run() -> None:

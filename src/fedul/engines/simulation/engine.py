@@ -131,11 +131,11 @@ class SimulationEngine:
             self.accountant.charge_round(number, clients)
 
     def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update] | RoundSums:
-        return self.answer(self._updates(broadcast, clients), broadcast)
+        return self.answer(self._updates(broadcast, clients), broadcast, len(clients))
 
-    def answer(self, updates: Iterator[Update], broadcast: Broadcast) -> Iterator[Update] | RoundSums:
+    def answer(self, updates: Iterator[Update], broadcast: Broadcast, count: int) -> Iterator[Update] | RoundSums:
         """Return the updates of a round as a run receives them: one by one, or as sums under secure aggregation."""
-        return updates if self._secure is None else self._secure.sum_updates(updates, broadcast)
+        return updates if self._secure is None else self._secure.sum_updates(updates, broadcast, count)
 
     def _updates(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
         groups = [partial(self.jobs, group) for group in self.layout.groups(clients)]

@@ -117,7 +117,7 @@ class JointEngine:
 
     def answer(self, number: int, updates: Sequence[Update], broadcast: Broadcast) -> Iterator[Update] | RoundSums:
         """Return the updates of the clients of one run as it receives them."""
-        return self._engines[number].answer(iter(updates), broadcast)
+        return self._engines[number].answer(iter(updates), broadcast, len(updates))
 
     def _key(self, number: int, broadcast: Broadcast) -> Hashable:
         """Return what runs must have in common for their clients to be in one batch."""

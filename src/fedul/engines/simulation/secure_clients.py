@@ -49,21 +49,19 @@ class SecureClients:
         self.participants: tuple[str, ...] = tuple(rows)
         """Clients of the last round; all, before the first one."""
 
-    def sum_updates(self, updates: Iterator[Update], broadcast: Broadcast) -> RoundSums:
-        """Return the sums over the updates of a round."""
+    def sum_updates(self, updates: Iterator[Update], broadcast: Broadcast, count: int) -> RoundSums:
+        """Return the sums over the updates of a round, of which there are `count`."""
+        layout = UpdateLayout(
+            self._spec,
+            count,
+            self._algorithm.weighting,
+            self._config.aggregation_range,
+            self._config.aggregation_threshold,
+            sum(self._rows.values()),
+            has_loss=not self._config.protects_rows,
+        )
         vectors: dict[str, Words] = {}
-        layout: UpdateLayout | None = None
-        clients = self._config.participants(len(self._rows))
         for update in updates:
-            layout = layout or UpdateLayout(
-                self._spec,
-                clients,
-                self._algorithm.weighting,
-                self._config.aggregation_range,
-                self._config.aggregation_threshold,
-                sum(self._rows.values()),
-                has_loss=not self._config.protects_rows,
-            )
             prepared = self._algorithm.prepare(broadcast.weights, update)
             try:
                 vectors[update.client] = layout.encode(prepared).words
@@ -72,7 +70,6 @@ class SecureClients:
                     f"the update of client '{update.client}' in round {broadcast.round} is not finite, so it cannot be "
                     "summed; use a smaller learning rate (--learning-rate), or look for very large values in the data."
                 ) from None
-        assert layout is not None
         self.participants = tuple(vectors)
         words = self._sum("train", broadcast.round, layout.vector, vectors)
         device = next(iter(broadcast.weights.values())).device
