@@ -69,7 +69,8 @@ LINEAR = {"method": "fedul", "model": "linear", "select": "last"}
 BATCHES = {"rounds": 30, "optimizer": "sgd", "batch_size": "all"}
 """One step of DP-SGD a round, with all rows: the least noise for a number of rounds."""
 QUANTILE = {"client_dp_quantile": 0.5, "client_dp_clip": 0.3}
-CLIENTS = {"rounds": 20, "optimizer": "sgd", "learning_rate": 0.5}
+MANY_ROWS = {"rounds": 40, "learning_rate": 10, "batch_size": 2048}
+CLIENTS = {"rounds": 20, "optimizer": "sgd", "learning_rate": 0.5, "batch_size": 32}
 PRIORS = {"rounds": 30}
 PRIOR_EPSILONS = (0.1, 0.3, 1.0, 3.0, None)
 OPTIONS = {
@@ -83,10 +84,11 @@ GROUPS: dict[str, Group] = {
     "digits, 50 clients": Group("digits", 50, 3, "dp_epsilon", {**BATCHES, "learning_rate": 10}),
     "azpro, 5 clients": Group("natural", 5, 0, "dp_epsilon", {**BATCHES, "learning_rate": 5}),
     "azpro, 50 clients": Group("natural", 50, 0, "dp_epsilon", {**BATCHES, "learning_rate": 5}),
+    "MNIST, 5 clients": Group("mnist", 5, 10, "dp_epsilon", CLIENTS, MANY_ROWS, (8.0, None)),
     "priors of digits": Group("digits", 5, 10, "prior_epsilon", PRIORS, epsilons=PRIOR_EPSILONS),
     "priors of azpro": Group("natural", 5, 0, "prior_epsilon", PRIORS, epsilons=PRIOR_EPSILONS),
     "MNIST, 50 whole clients": Group("mnist", 50, 3, "client_dp_epsilon", CLIENTS, QUANTILE),
-    "MNIST, 200 whole clients": Group("mnist", 200, 3, "client_dp_epsilon", CLIENTS, QUANTILE),
+    "MNIST, 200 whole clients": Group("mnist", 200, 3, "client_dp_epsilon", CLIENTS, QUANTILE, (1.0, 8.0, None)),
     "digits, 5 whole clients": Group("digits", 5, 10, "client_dp_epsilon", CLIENTS, QUANTILE),
 }
 

@@ -134,6 +134,8 @@ def test_the_noise_of_a_resumed_run_is_that_of_its_start(tmp_path: Path) -> None
     train(tmp_path / "run", client_dp_epsilon=4.0)
     with pytest.raises(InputError, match="client-dp-epsilon"):
         train(tmp_path / "run", client_dp_epsilon=4.0, rounds=4, resume=True)
+    further = train(tmp_path / "run", client_dp_epsilon=6.0, rounds=4, resume=True)
+    assert 4.0 < further.history[-1].client_epsilon <= 6.0
     noises = {entry.mechanism.noise for entry, _ in Ledger(tmp_path / "run" / CLIENT_LEDGER).entries()}
     assert len(noises) == 1
 

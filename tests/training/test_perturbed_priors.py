@@ -81,6 +81,7 @@ def test_data_of_a_run_is_loaded_with_its_perturbed_priors(tmp_path: Path) -> No
     study = fedul.load("digits", clients=2, sets=10, rows=400)
     run = fedul.train(study, out=tmp_path / "run", callbacks=[Collect()], **SETTINGS)
     assert run.record is not None
+    assert any("a row in several sets as a whole" in text for text in run.result.privacy[0].not_covered)
     loaded = load_run_data(run.record, tmp_path / "run")
     assert np.array_equal(loaded.federation.columns.stacked_priors, priors_of(run))
     evaluation = fedul.evaluate(tmp_path / "run", folds=2, callbacks=[Collect()])

@@ -17,6 +17,7 @@ PRIOR_USES = "everything that is computed from class priors: updates, the classi
 SET_SIZES = "numbers of rows of sets, names of sets, and which row is in which set"
 ROWS_THEMSELVES = "the features of rows, from which a class may be guessed: --dp-epsilon protects rows"
 OTHER_DRAWS = "other runs on the same data in other folders, which draw new noise: their epsilons add up"
+OCCURRENCES = "a row in several sets as a whole: its class is protected in each of them, and the epsilons add up"
 LOCAL_PRIORS = "Noise is added at each client before the priors are used, so the guarantee holds against everyone else."
 
 
@@ -54,8 +55,16 @@ def client_statement(config: TrainConfig, epsilon: float | None, not_covered: tu
     )
 
 
-def prior_statement(config: TrainConfig) -> PrivacyStatement:
-    """Return the statement on the class priors of a run, which are perturbed."""
+def prior_statement(config: TrainConfig, not_covered: tuple[str, ...] = ()) -> PrivacyStatement:
+    """Return the statement on the class priors of a run, which are perturbed.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        The configuration.
+    not_covered : tuple of str
+        What is released without the guarantee, besides what no such run protects.
+    """
     meaning = (
         "If one row of a set has another class, the probability of any perturbed priors changes by a factor of at most "
         "exp(epsilon). This is about the priors alone, and does not add to an epsilon of rows or clients."
@@ -68,6 +77,6 @@ def prior_statement(config: TrainConfig) -> PrivacyStatement:
         meaning=NO_GUARANTEE if config.dp_seeded else meaning,
         covers=("the class priors", PRIOR_USES),
         left_out=(),
-        not_covered=(SET_SIZES, ROWS_THEMSELVES, OTHER_DRAWS),
+        not_covered=(SET_SIZES, ROWS_THEMSELVES, OTHER_DRAWS, *not_covered),
         trust=LOCAL_PRIORS,
     )

@@ -39,7 +39,9 @@ def privacy_statements(
         other += [statement.TRUE_LABELS] if study is not None and study.truth is not None else []
         statements.append(client_statement.client_statement(config, client_epsilon, tuple(other)))
     if config.prior_epsilon is not None:
-        statements.append(client_statement.prior_statement(config))
+        repeated = study is not None and _has_repeated_rows(study.federation)
+        several = (client_statement.OCCURRENCES,) if repeated else ()
+        statements.append(client_statement.prior_statement(config, several))
     return tuple(statements)
 
 

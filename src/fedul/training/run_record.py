@@ -29,6 +29,7 @@ VERSION = 3
 RESUMABLE_CHANGES = {
     "rounds",
     "dp_epsilon",
+    "client_dp_epsilon",
     "patience",
     "checkpoint_every",
     "evaluate_every",
@@ -155,7 +156,7 @@ def settings_difference(stored: Mapping[str, Any], new: Mapping[str, Any], *, bu
     has_schedule = stored.get("schedule", DEFAULTS["schedule"]) != "constant"
     for key in sorted(set(stored) | set(new), key=lambda name: (name != "data", name)):
         there, here = (settings.get(key, DEFAULTS.get(key)) for settings in (stored, new))
-        fixed = (key == "rounds" and has_schedule) or (key == "dp_epsilon" and None in (there, here))
+        fixed = (key == "rounds" and has_schedule) or (key.endswith("dp_epsilon") and None in (there, here))
         if there == here or (key in may_differ and not fixed):
             continue
         there, here = ("not given" if value is None else value for value in (there, here))
