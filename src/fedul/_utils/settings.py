@@ -286,14 +286,14 @@ def to_dict(config: Any) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
 
 
-def read_toml(path: str) -> dict[str, Any]:
-    """Return the options of a TOML file, by name."""
+def read_toml(path: str, option: str = "--config") -> dict[str, Any]:
+    """Return the options of a TOML file, by name; the option that names the file is for messages."""
     import tomllib
 
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file; --config takes a TOML file.") from None
+        raise InputError(f"{path}: there is no such file; {option} takes a TOML file.") from None
     except (OSError, ValueError) as problem:
         raise InputError(f"{path}: not a readable TOML file ({problem}); correct it.") from None

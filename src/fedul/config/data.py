@@ -91,6 +91,11 @@ class FileDataConfig:
     category_columns: tuple[str, ...] = option(
         (), "Columns whose numbers are category codes, separated by commas.", parse=parse_names
     )
+    public_columns: str | None = option(
+        None,
+        "TOML file with what is public about columns: low and high, or words. They become inputs by it, not by moments "
+        "and words of the rows, which a private run does not cover.",
+    )
     site_adjustment: str = option(
         "off",
         "Standardise the rows of each client as if it had the test prior; auto if clients differ beyond their priors.",

@@ -117,7 +117,7 @@ def _names_files(data: str) -> bool:
 def with_absolute_paths(config: AnyDataConfig) -> dict[str, Any]:
     """Return the options with absolute paths, so that they hold in any working directory."""
     options = to_dict(config)
-    paths = {"priors", "data_dir"} | ({"data"} if isinstance(config, FileDataConfig) else set())
+    paths = {"priors", "data_dir", "public_columns"} | ({"data"} if isinstance(config, FileDataConfig) else set())
     if os.path.isfile(os.path.expanduser(config.test_prior)):
         paths.add("test_prior")
     for name in paths & options.keys():

@@ -47,7 +47,7 @@ def privacy_statements(
 
 def _row_statement(spec: TaskSpec, study: Study | None, engine: Engine, config: TrainConfig) -> PrivacyStatement:
     other: list[str] = []
-    if isinstance(spec.schema, TableSchema):
+    if isinstance(spec.schema, TableSchema) and not (study and study.origin.get("public_columns")):
         other.append(statement.ENCODING)
     if study is None:
         other.append(statement.SITE_STATISTICS)

@@ -41,7 +41,7 @@ RESUMABLE_CHANGES = {
     "data_dir",
 }
 """Settings that a resumed run may change: they do not alter the rounds already done."""
-PATHS = ("data", "priors", "data_dir", "test_prior")
+PATHS = ("data", "priors", "data_dir", "test_prior", "public_columns")
 """Options of data that may be paths."""
 DEFAULTS = {
     **to_dict(TrainConfig()),

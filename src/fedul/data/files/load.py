@@ -165,11 +165,16 @@ def load_files(config: FileDataConfig, tables: Mapping[str, Table]) -> Study:
 def open_collection(config: FileDataConfig, table: Table | None = None) -> Collection:
     """Open the rows that a configuration names, or a table in memory."""
     path = Path(config.data).expanduser()
+    kind: type[ImageCollection | ArrayCollection]
     if table is None and path.is_dir() and any(p.is_dir() and not p.name.startswith(".") for p in path.iterdir()):
-        return ImageCollection(path, config)
-    if table is None and path.suffix.lower() == ".npz":
-        return ArrayCollection(path, config)
-    return TableCollection(config, table)
+        kind = ImageCollection
+    elif table is None and path.suffix.lower() == ".npz":
+        kind = ArrayCollection
+    else:
+        return TableCollection(config, table)
+    if config.public_columns is not None:
+        raise InputError("public-columns: is for tables; leave it out.")
+    return kind(path, config)
 
 
 def _parse_test_prior(text: str, classes: tuple[str, ...], clients: Sequence[UnlabeledSets]) -> Matrix:

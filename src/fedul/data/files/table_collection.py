@@ -21,6 +21,7 @@ from fedul.data.files.assign import SINGLE_CLIENT, NamedCodes
 from fedul.data.files.schema.column_problems import column_problem, first_bad_value
 from fedul.data.files.schema.column_stats import ColumnStats, as_words, column_stats
 from fedul.data.files.schema.column_values import ColumnValues, column_values
+from fedul.data.files.schema.public_columns import read_public_columns
 from fedul.data.files.schema.table import TableSchema
 from fedul.data.files.signature import DataSignature
 from fedul.data.files.tables import Table, open_tables
@@ -73,6 +74,13 @@ class TableCollection:
         if both := [name for name in config.category_columns if name in taken]:
             raise InputError(f"category-columns: '{both[0]}' is not a feature; remove it from one of the options.")
         self._features = [name for name in first.columns if name not in taken]
+        self._public: dict[str, ColumnStats] = {}
+        if config.public_columns is not None:
+            self._public = read_public_columns(config.public_columns)
+            first.check_has(list(self._public))
+            if both := [name for name in self._public if name in taken]:
+                raise InputError(f"{config.public_columns}: column '{both[0]}' is not a feature; remove it there.")
+            self._features = list(self._public)
         for other in self._tables[1:]:
             for here, there in ((first, other), (other, first)):
                 if lost := [name for name in here.columns if name not in there.columns]:
@@ -128,6 +136,8 @@ class TableCollection:
                     stats[name] += column_stats(chosen.column(name), categorical=name in self._categories)
                     here[name] += column_values(block.column(name))
             self.values = {name: values.with_table(here[name]) for name, values in self.values.items()}
+        if self._public:
+            return DataSignature("table", self._public)
         for name, column in stats.items():
             if column_problem(column):
                 raise self._column_error(name, column, train)

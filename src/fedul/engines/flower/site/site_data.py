@@ -34,7 +34,7 @@ from fedul.errors import EnvironmentFailure, InputError
 if TYPE_CHECKING:
     from fedul.data.files.load import FileRows
 
-PATHS = ("data", "priors", "data_dir")
+PATHS = ("data", "priors", "data_dir", "public_columns")
 ROW_CACHE = "rows.safetensors"
 CLIENT_STATES = "clients"
 
