@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +40,8 @@ TYPICAL_SETS = 40
 """Number of sets where it is not known, as at sites of a deployment."""
 RAREST = -20.0
 """Lower bound of the logarithm of a class share, for classes that are not at a client."""
+SMALL_IMAGE = 16
+"""Pixels per side of images for which a linear network is used with private rows."""
 LENGTH_ROWS = 1000
 """Rows that measure the length of the perturbation."""
 _PROPORTIONS = FedLLP()
@@ -193,7 +196,11 @@ class RowPrivateCombined(FedULCombined):
         return self, ()
 
     def alternatives(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Alternative]:
-        return [Alternative("private")]
+        # Noise grows with the number of weights, and Adam makes steps of noise as long as those of a gradient. The
+        # gradients are clipped to 1, so the rate is larger than without (docs/dp-sgd.md).
+        training: dict[str, Any] = {"algorithm": "fedavg", "optimizer": "sgd", "learning_rate": 1.0, "rounds": 30}
+        large = len(shape) == 3 and max(shape[1:]) > SMALL_IMAGE
+        return [Alternative("private", training=training if large else {"model": "linear", **training})]
 
 
 def _row_deviation(inputs: Tensor, rows: Rows, spec: TaskSpec) -> float:

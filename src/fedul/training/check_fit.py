@@ -9,6 +9,21 @@ from fedul.core import Federation
 from fedul.errors import InputError
 from fedul.methods.base import Method
 from fedul.privacy.dp_sgd.network_check import check_network
+from fedul.privacy.row_privacy import steps_of_epoch
+
+MANY_STEPS = 25
+"""Private steps in a pass over the rows of a client, from which on batches are small."""
+
+
+def small_batch_warnings(federation: Federation, config: TrainConfig) -> list[str]:
+    """Return a warning if private batches are a small part of the rows: the noise does not get less with them."""
+    rows = int(federation.columns.train_rows.max())
+    if not config.protects_rows or steps_of_epoch(rows, config.batch_size) < MANY_STEPS:
+        return []
+    return [
+        f"batch-size: batches of {config.batch_size} of {rows:,} private rows are mostly noise; larger ones "
+        f"(--batch-size {rows // 10}, with a larger --learning-rate) usually give a better classifier."
+    ]
 
 
 def check_fit(federation: Federation, module: nn.Module, name: str, method: Method, config: TrainConfig) -> None:

@@ -19,7 +19,7 @@ from fedul.models.weights import precision_of, weights_of
 from fedul.privacy.ledger import Ledger
 from fedul.privacy.prior_noise import PerturbedPriors
 from fedul.training.callbacks import Callback, RunInfo
-from fedul.training.check_fit import check_fit
+from fedul.training.check_fit import check_fit, small_batch_warnings
 from fedul.training.choice import Choice, resolve_recipe
 from fedul.training.client_protection import check_client_protection, protect_clients
 from fedul.training.perturbed_priors import perturb_study, prior_noise_warnings
@@ -129,7 +129,7 @@ def _startup_warnings(federation: Federation, context: RunContext, config: Train
             raise
         messages = [str(problem).partition(";")[0] + "."]
     clients = config.participants(len(federation.clients))
-    messages += context.method.startup_warnings(config.rounds)
+    messages += [*small_batch_warnings(federation, config), *context.method.startup_warnings(config.rounds)]
     messages += context.algorithm.startup_warnings(weights_of(context.module), clients)
     if context.protection is not None:
         messages += context.protection.warnings(len(federation.clients))

@@ -22,10 +22,12 @@ from fedul.engines.simulation.private_client import PrivateClient
 from fedul.errors import FedulError, InputError
 from fedul.methods import METHODS, make_method
 from fedul.methods.fedul import FedUL
+from fedul.methods.operations import prior_shift
 from fedul.methods.row_private import make_row_private
 from fedul.privacy.dp_sgd.row_gradients import row_gradients
 from fedul.privacy.dp_sgd.stream import RandomStream
 from fedul.privacy.row_privacy import RowPrivacy
+from fedul.training.check_fit import small_batch_warnings
 
 from ...factories import IMAGE, dense_network, digits, random_study, seeded_network
 from ...runs import copy_update, copy_weights
@@ -295,6 +297,40 @@ def _gradients_of_logits(method: Any, step: Any) -> Tensor:
     logits = (step.inputs @ torch.ones(3, 3, dtype=torch.float64) * torch.arange(3)).requires_grad_()
     (gradient,) = torch.autograd.grad(method.loss(lambda inputs: logits, step), logits)
     return gradient
+
+
+@pytest.mark.filterwarnings("ignore:fedul-combined")
+def test_private_rows_have_settings_of_their_own_unless_others_are_given() -> None:
+    study = digits(2, rows=200)
+    other = {"model": "small-mlp", "optimizer": "adam", "learning_rate": 0.01}
+    for given, expected in (({}, ("linear", "sgd", 1.0)), (other, tuple(other.values()))):
+        config = fedul.train(study, rounds=1, **given, **PRIVATE).recipe.config
+        assert (config.model, config.optimizer, config.learning_rate) == expected
+
+
+def test_small_batches_are_warned_about() -> None:
+    study = digits(2, rows=600)
+    assert small_batch_warnings(study.federation, TrainConfig(batch_size=32, **PRIVATE)) == []
+    (message,) = small_batch_warnings(study.federation, TrainConfig(batch_size=4, **PRIVATE))
+    assert "batches of 4 of" in message
+    assert small_batch_warnings(study.federation, TrainConfig(batch_size=4)) == []
+    assert small_batch_warnings(study.federation, TrainConfig(batch_size="all", **PRIVATE)) == []
+
+
+def test_private_supervised_learning_takes_the_class_mix_from_the_priors() -> None:
+    private, _ = make_row_private(make_method("supervised", {}, STUDY.truth))
+    client = STUDY.federation.clients[0]
+    task = private.task(client, STUDY.federation.spec)
+    expected = prior_shift(client.class_mix, STUDY.federation.spec.test_prior)
+    assert_close(task.targets.client["offset"], expected)
+
+
+def test_rows_in_several_sets_are_trained_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = _in_several_sets(STUDY)
+    settings = {"batch_size": "all", "dp_seeded": True, **UNLIMITED}
+    whole = rounds(engine_of(study, **settings), 1)
+    monkeypatch.setattr("fedul.privacy.dp_sgd.chain.DENSE_CHUNK", 5)
+    assert_same_updates(rounds(engine_of(study, **settings), 1), whole)
 
 
 def batch_norm() -> nn.Module:
