@@ -30,7 +30,6 @@ ENCODING = "how columns become inputs: means and deviations of numbers, words of
 TRUE_LABELS = "errors with respect to true labels (test_error), if the rows of the test are rows of clients"
 DIGEST = "the digest of the rows in config.json (data_fingerprint)"
 COMMANDS = "what check, evaluate and report compute from the rows, and the accuracy in a model card"
-OCCURRENCES = "a row that is in several sets as a whole: each of its occurrences is protected as a row"
 SITE_STATISTICS = "statistics of columns that sites send when they connect"
 LOCAL_NOISE = (
     "Noise is added at each client before anything leaves it, so the guarantee holds against the coordinator too, even "

@@ -54,8 +54,6 @@ def _row_statement(spec: TaskSpec, study: Study | None, engine: Engine, config: 
         return row_statement(config, engine.epsilon, tuple(other))
     if study.truth is not None:
         other.append(statement.TRUE_LABELS)
-    if _has_repeated_rows(study.federation):
-        other.append(statement.OCCURRENCES)
     other += [statement.DIGEST, statement.COMMANDS]
     trust = f"{statement.LOCAL_NOISE} {statement.ONE_PROCESS}"
     return row_statement(config, engine.epsilon, tuple(other), trust)
