@@ -27,7 +27,7 @@ from fedul.training import RunFolder
 from fedul.training.result import AggregationResult
 
 from ...callbacks import Recorder
-from ...factories import digits, random_federation, seeded_network
+from ...factories import batch_norm_network, digits, random_federation, seeded_network
 from ...runs import copy_update, copy_weights
 
 LINEAR = ["fedavg", "fedprox", "fednova", "scaffold", "fedbn", "fedavgm", "fedadam", "fedyogi"]
@@ -195,6 +195,7 @@ def test_the_error_after_ten_rounds_is_within_a_fifth_of_a_point_of_the_plain_on
     """The mean of three seeds: rounding alone changes the error of a single run by up to half a point."""
     study = digits(5, sets=10)
     settings = {"algorithm": name, "method": "fedul", "rounds": 10, "select": "last", "threads": 1}
+    settings |= {"callbacks": [Recorder()], "model": batch_norm_network if name == "fedbn" else None}
     differences = []
     for seed in range(3):
         secure, plain = (fedul.train(study, seed=seed, secure_aggregation=on, **settings) for on in (True, False))

@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedul.privacy.secure_aggregation.messages import KeyAdvertisement, KeyList, SurvivorRequest, UnmaskRequest
+from fedul.privacy.secure_aggregation.pairwise import neighbourhoods
 from fedul.privacy.secure_aggregation.primitives import fresh_secret, public_key
 from fedul.privacy.secure_aggregation.problems import Refusal, TooFewSites
 from fedul.privacy.secure_aggregation.site import SecureSite, SitePolicy
@@ -51,6 +52,29 @@ def test_a_coordinator_that_shows_sites_different_survivors_gets_the_secrets_of_
             protocol.federation.sites[name].reveal(truth)
     seeds, keys = shares_of(replies, victim)
     assert (seeds, keys) == (3, 0), "fewer than the threshold of 7 of the one, and none of the other"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_coordinator_that_lies_to_neighbours_gets_one_secret_even_if_a_fifth_colludes(seed: int) -> None:
+    """Neighbour graph: honest sites that did not sign the lie reveal for the truth; colluding ones reveal both."""
+    count, generator = 25, np.random.default_rng(seed)
+    protocol = Protocol(count)
+    protocol.vectors()
+    graph = neighbourhoods(protocol.attempt.key_list())
+    shuffled = [names(count)[number] for number in generator.permutation(count)]
+    victim, colluding, honest = shuffled[0], set(shuffled[1:6]), shuffled[6:]
+    truth = protocol.attempt.unmask_request()
+    lie = SurvivorRequest(protocol.terms.digest, tuple(name for name in names(count) if name != victim))
+    signers = honest[: protocol.attempt.threshold - len(colluding)]
+    sites = protocol.federation.sites
+    signatures = {name: sites[name].agree(lie).signature for name in [*signers, *colluding]}
+    replies = [sites[name].reveal(truth) for name in {victim, *honest} - set(signers)]
+    replies += [sites[name].reveal(UnmaskRequest(lie.terms, lie.sites, signatures)) for name in signers]
+    both = len(colluding & set(graph.neighbours(victim)))
+    seeds, keys = (each + both for each in shares_of(replies, victim))
+    assert keys > both
+    assert seeds > both
+    assert min(seeds, keys) < graph.size.threshold
 
 
 def test_signatures_of_other_survivors_are_not_accepted() -> None:
@@ -235,6 +259,21 @@ def test_the_same_masks_for_another_vector_are_refused() -> None:
     ):
         with pytest.raises(Refusal, match="the same masks for another vector"):
             site.mask(requests[name], words, received)
+
+
+def test_the_secrets_that_undo_a_mask_are_gone_after_shares_were_revealed() -> None:
+    protocol = Protocol(5)
+    requests = protocol.shares()
+    site, name = protocol.site(0), names(5)[0]
+    before = protocol.site(0).state.find(protocol.terms.digest)
+    protocol.vectors()
+    protocol.unmasked(protocol.attempt.unmask_request())
+    stored = site.state.to_bytes()
+    for secret in (before.seed, before.mask_secret):
+        assert len(secret) == 32
+        assert secret not in stored
+    with pytest.raises(Refusal, match="after shares were revealed"):
+        site.mask(requests[name], protocol.words(name), RECEIVED)
 
 
 def test_shares_that_changed_on_their_way_are_left_out() -> None:

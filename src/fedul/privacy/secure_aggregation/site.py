@@ -178,6 +178,8 @@ class SecureSite:
             raise Refusal("the encrypted shares are not those of this site's neighbours; nothing was sent.")
         context = transcript(key_list, request.sites, received)
         once = digest("vector", context, words.to_bytes())
+        if secrets.revealed:
+            raise Refusal("a masked vector after shares were revealed; nothing was sent.")
         if secrets.masked not in (b"", once):
             raise Refusal("the same masks for another vector, which would disclose the difference; nothing was sent.")
         self.state.check_mask(secrets.terms)
@@ -257,7 +259,8 @@ class SecureSite:
                 seeds[name] = both[: shamir.SHARE_BYTES]
             else:
                 mask_keys[name] = both[shamir.SHARE_BYTES :]
-        self.state.put(replace(secrets, revealed=request.sites))
+        # The secrets of this site are not needed any more; without them nobody can undo its masks later.
+        self.state.put(replace(secrets, revealed=request.sites, mask_secret=b"", seed=b""))
         self.state.note_revealed(secrets.terms)
         return RevealedShares(self.name, request.terms, seeds, mask_keys)
 

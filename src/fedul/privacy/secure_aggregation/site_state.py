@@ -1,7 +1,8 @@
 """What a site stores between two messages: the secrets of open aggregations, and what it may not do again.
 
 The secrets of a round can undo its masks, so the stored bytes are as confidential as the rows: a file that only the
-site's account can read. They are deleted when the next round is masked.
+site's account can read. Those that undo this site's masks are deleted when shares are revealed, the others when the
+next round is masked.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class RoundSecrets(Encoded):
     terms : RoundTerms
         The terms.
     mask_secret, share_secret : bytes
-        X25519 secret keys (s^SK and c^SK).
+        X25519 secret keys (s^SK and c^SK); that of masks is deleted when shares are revealed.
     seed : bytes
-        Seed of the self mask (b).
+        Seed of the self mask (b); deleted when shares are revealed.
     advertisement : KeyAdvertisement
         The signed public keys.
     key_list : KeyList or None
