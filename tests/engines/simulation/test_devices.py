@@ -94,6 +94,14 @@ def test_a_setting_gives_the_same_weights_on_a_gpu(settings: dict[str, Any], mod
     assert_same_run(train(study(), GPU.type, **settings), train(study(), **settings))
 
 
+@pytest.mark.parametrize("model", [dense_network, ResidualNetwork])
+def test_private_rows_give_the_same_weights_on_a_gpu(model: Any, gpu: torch.device) -> None:
+    data = study() if model is dense_network else random_study(1, shape=IMAGE, rows=(20, 30), sets=(3, 4))
+    settings = {"model": model, "method": "fedul", "dp_noise": 0.5, "dp_seeded": True, "batch_size": 8}
+    ours, expected = (weights_of(train(data, device, **settings).classifier.module) for device in (GPU.type, "cpu"))
+    assert largest_difference(ours, expected) < 1e-9
+
+
 @pytest.mark.parametrize("augment", ["none", "rotate", "flip", "flip-crop"])
 @pytest.mark.parametrize("mode", ["loop", "vectorized"])
 def test_images_give_the_same_weights_on_a_gpu(mode: str, augment: str, gpu: torch.device) -> None:
