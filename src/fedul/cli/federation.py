@@ -38,8 +38,12 @@ def new(
 ) -> None:
     """Write FOLDER, which 'flwr run' needs: settings of coordinator and site, and a README with all commands."""
     from fedul.engines.flower.server.coordinator import read_settings
+    from fedul.engines.secure_sums import FEWEST_CLIENTS
 
-    settings = {"out": str(Path(folder).absolute() / "runs" / "run-1"), **settings}
+    place = Path(folder).absolute()
+    settings = {"out": str(place / "runs" / "run-1"), **settings}
+    if settings.get("secure_aggregation"):
+        settings = {"roster": str(place / "roster.toml"), "min_sites": FEWEST_CLIENTS, **settings}
     if "classes" not in settings and "test_prior" in settings:
         raise InputError("test-prior: needs the classes too (--classes).")
     read_settings({"classes": "A,B", **settings})  # refuses wrong settings now; classes may be filled in later
@@ -78,11 +82,14 @@ def site(settings: Annotated[str, typer.Argument(help="Settings file of the site
     run_site(settings)
 
 
-@app.command("demo", epilog=examples("federation demo --rounds 5"))
+@app.command("demo", epilog=examples("federation demo --rounds 5", "federation demo --secure-aggregation"))
 def demo(
     rounds: Annotated[int, typer.Option(help="Global rounds.", min=1)] = 5,
     sites: Annotated[int, typer.Option(help="Sites, each in separate processes on this machine.", min=2, max=20)] = 5,
     algorithm: Annotated[str, typer.Option(help="How updates become the next global model.")] = "fedavg",
+    secure_aggregation: Annotated[
+        bool, typer.Option("--secure-aggregation", help="Hide every single update: the coordinator learns sums only.")
+    ] = False,
     out: Annotated[str | None, typer.Option(help="Folder to write (default: a new one under runs/).")] = None,
     json: Json = False,
 ) -> None:
@@ -93,7 +100,14 @@ def demo(
     folder, started = Path(out or default_folder("federation")), time.monotonic()
     require_unused(folder, "--out")
     with show.TrainingProgress(f"{sites} sites") as progress:
-        run, error = run_demo(folder.absolute(), sites=sites, rounds=rounds, algorithm=algorithm, callback=progress)
+        run, error = run_demo(
+            folder.absolute(),
+            sites=sites,
+            rounds=rounds,
+            algorithm=algorithm,
+            callback=progress,
+            secure=secure_aggregation,
+        )
     history, seconds = run.history(), round(time.monotonic() - started, 1)
     rounds_done = [metrics.to_dict() for metrics in history]
     show.print_result(

@@ -244,10 +244,12 @@ def _evaluate_round(
         raise diverged(f"the loss is no longer finite in round {number}", config)
     comparison = compare_with_best(before.best, total)
     load_weights(context.module, averaged)
+    # A round that sites could not evaluate has the temperature of the one before.
+    temperature = total.temperature if total.rows or not before.history else before.history[-1].temperature
     metrics = replace(
         metrics,
         held_out_loss=total.loss,
-        temperature=total.temperature,
+        temperature=temperature,
         comparable_loss=comparison.loss if comparison.loss != total.loss else None,
         site_errors=engine_metrics.site_errors,
         evaluated_by=engine_metrics.evaluated_by,

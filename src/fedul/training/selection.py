@@ -3,7 +3,7 @@
 Rounds are compared by the differences of their losses on the same held-out rows. A later round replaces the best one if
 its mean loss is higher by at most `TOLERANCE` standard errors of this difference. On few rows the lowest loss is partly
 chance, and of two rounds that tie the later one has learned more; a whole standard error lets a run overfit, since the
-loss rises slowly.
+loss rises slowly. A round that was not evaluated, because sites were missing under secure aggregation, counts as a tie.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ def is_best(best: Reference | None, comparison: Comparison) -> bool:
 def is_selected(before: TrainingState, metrics: RoundMetrics, comparison: Comparison, rule: str) -> bool:
     """Return whether the round that follows `before` is the one to deliver, as far as is known."""
     if rule == "held-out-loss":
+        if comparison.loss is None:
+            return True
         lowest = math.inf if before.best is None else before.best.loss
-        return comparison.loss is not None and comparison.loss <= lowest + comparison.tolerance
+        return comparison.loss <= lowest + comparison.tolerance
     if rule == "held-out-error" and before.selected_round:
         best = before.history[before.selected_round - 1].held_out_error
         return metrics.held_out_error is not None and best is not None and metrics.held_out_error < best

@@ -164,7 +164,7 @@ def test_a_round_is_not_selected_because_a_site_with_high_losses_did_not_evaluat
 def test_a_resumed_run_compares_rounds_as_an_uninterrupted_one_does(tmp_path: Path) -> None:
     wire = Wire(digits_sites(tmp_path, 3), {3: hard(missing_round=2)})
     whole = run_coordinator(wire, settings(tmp_path / "whole", 3, rounds=5))
-    run_coordinator(wire, settings(tmp_path, 3, rounds=4))
+    run_coordinator(wire, settings(tmp_path, 3, rounds=4, **{"max-rounds": 5}))
     resumed = run_coordinator(wire, settings(tmp_path, 3, rounds=5, resume=True))
     assert resumed.selected_round == whole.selected_round
     for name in ("held_out_loss", "comparable_loss", "evaluated_by"):

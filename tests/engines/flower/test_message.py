@@ -89,7 +89,8 @@ def test_a_document_of_another_form_is_refused_with_the_field(document: dict[str
 
 
 def test_a_document_is_json_that_any_program_can_read() -> None:
-    assert json.loads(Message.of(HelloRequest(("a", "b"))).serialize().document) == {"classes": ["a", "b"]}
+    hello = {"run": "r", "resumption": 0, "classes": ["a", "b"], "secure": False}
+    assert json.loads(Message.of(HelloRequest("r", 0, ("a", "b"), secure=False)).serialize().document) == hello
     with pytest.raises(ValueError, match="not JSON compliant"):
         Message({"loss": float("nan")}).serialize()
 

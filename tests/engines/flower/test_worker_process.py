@@ -24,7 +24,7 @@ from .wire import digits_sites
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a worker process on Linux only")
 
-HELLO = {"classes": list("0123456789")}
+HELLO = {"run": "run", "resumption": 0, "classes": list("0123456789"), "secure": False}
 # Sends a request for every input line, as the processes do that Flower starts; each has a parent process.
 REQUESTING = """
 import json, logging, sys

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedul._utils.randomness import numpy_generator
 from fedul.config import FileDataConfig
@@ -72,7 +73,15 @@ class FileRows:
 
     def clients(self, schema: Schema | None) -> list[UnlabeledSets]:
         """Return the clients, with their rows encoded by a schema."""
-        inputs, clients = self.collection.encode(schema), []
+        return self.clients_with(self.collection.encode(schema))
+
+    def clients_without_inputs(self) -> list[UnlabeledSets]:
+        """Return the clients with their sets and class priors, for counts: their rows have no inputs."""
+        return self.clients_with(torch.empty(len(self.collection.clients.codes), 0))
+
+    def clients_with(self, inputs: Tensor) -> list[UnlabeledSets]:
+        """Return the clients with these inputs of all rows."""
+        clients = []
         for part in self.parts:
             train, held_out = (
                 Rows(torch.from_numpy(part.rows[at]), torch.from_numpy(part.numbers[at]))

@@ -36,7 +36,9 @@ class CoordinatorConfig:
         parse=parse_class_names,
     )
     test_prior: str = option(
-        "uniform", "Class mix of the population that the classifier is for: uniform, or 'A=0.1,B=0.9'."
+        "uniform",
+        "Class mix of the population that the classifier is for: uniform, 'A=0.1,B=0.9', or, with secure-aggregation, "
+        "natural: that of all training rows.",
     )
     class_mix: str | None = option(
         None,
@@ -50,11 +52,20 @@ class CoordinatorConfig:
         600.0, "Seconds to wait for replies; a site that is late is left out of the round.", above=0
     )
     attempts: int = option(3, "Attempts at a round before the run ends with an error.", low=1)
+    words: str | None = option(
+        None,
+        "Words of text columns that are used under secure aggregation, where sites disclose none: "
+        "'smoker=never|former|current;ward=A|B'.",
+    )
     roster: str | None = option(
         None,
         "File with the public keys of the sites (an absolute path); a site of another name or with another key is "
         "refused.",
     )
+    max_rounds: int = option(
+        0, "Rounds that the run declares to its sites, to be resumed with more rounds later (0 = rounds).", low=0
+    )
+    resumptions: int = option(10, "Times that the run may be resumed; sites refuse more.", low=0)
 
     def __post_init__(self) -> None:
         validate_fields(self)
@@ -88,6 +99,10 @@ class SiteConfig:
     root_certificates: str | None = option(
         None, "File with the certificate of the authority that the coordinator uses (default: those of the system)."
     )
+    require_secure_aggregation: bool = option(
+        False, "Whether the site takes part only in runs with secure aggregation, where no number of its own leaves it."
+    )
+    min_cohort: int = option(3, "Fewest sites of a secure sum that the site takes part in.", low=3)
     key: str | None = option(None, "File with the private identity key of this site.")
     roster: str | None = option(None, "File with the public keys of all sites.")
     allow_methods: tuple[str, ...] = option(

@@ -145,6 +145,11 @@ class AggregationRound:
             return None
         return SurvivorRequest(self.terms.digest, self._survivors)
 
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """Sites whose vector arrived (U3), from `survivor_request` on."""
+        return self._survivors
+
     def add_signature(self, reply: SurvivorSignature) -> None:
         """Take a site's signature of the survivors."""
         if reply.terms != self.terms.digest or reply.site not in self._survivors:

@@ -81,6 +81,4 @@ def _category(path: str, name: str, words: Any) -> ColumnStats:
         raise InputError(f"{path}: column '{name}': words must be a list of texts.")
     if len(set(words)) < len(words) or len(words) > MAX_CATEGORIES:
         raise InputError(f"{path}: column '{name}': give each word once, and at most {MAX_CATEGORIES}.")
-    return ColumnStats(
-        rows=COUNT * len(words) + 1, missing=1, words=dict.fromkeys(words, COUNT), rest=True
-    )
+    return ColumnStats(rows=COUNT * len(words) + 1, missing=1, words=dict.fromkeys(words, COUNT), rest=True)

@@ -35,7 +35,7 @@ def write_app_folder(folder: Path, settings: Mapping[str, Any]) -> list[Path]:
         f"{PACKAGE}/__init__.py": "",
         f"{PACKAGE}/server_app.py": APP_MODULE.format(part="server", side="server"),
         f"{PACKAGE}/client_app.py": APP_MODULE.format(part="site", side="client"),
-        "site.toml": _read_template("site.toml"),
+        "site.toml": _render_site(secure=str(values.get("secure_aggregation", False)).lower() == "true"),
         "nginx.conf": _read_template("nginx.conf"),
         "README.md": _read_template("README.md").format(run=_describe_run(values)),
         ".gitignore": "*.key\nstate/\nruns/\n",
@@ -58,6 +58,12 @@ def _render_project(name: str, values: Mapping[str, Any]) -> str:
             lines += [f"# {help}", f"{each.name.replace('_', '-')} = {value}"]
     safe = "".join(c if c.isalnum() or c == "-" else "-" for c in name.lower()).strip("-") or "federation"
     return _read_template("project.toml").format(name=safe[:32], version=__version__, settings="\n".join(lines))
+
+
+def _render_site(*, secure: bool) -> str:
+    """Return the text of `site.toml`; the site of a federation with secure aggregation demands that."""
+    text, demand = _read_template("site.toml"), "require-secure-aggregation = true"
+    return text.replace(f"# {demand}", demand) if secure else text
 
 
 def _describe_run(values: Mapping[str, Any]) -> str:

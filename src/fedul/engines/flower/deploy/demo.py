@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fedul.data.load import load
 from fedul.engines.flower.deploy.loopback import Loopback, loopback
 from fedul.engines.flower.server.coordinator import read_settings
+from fedul.engines.secure_sums import FEWEST_CLIENTS
 from fedul.errors import EnvironmentFailure
 from fedul.training import Callback, RunFolder, RunInfo, test_error
 from fedul.training.run_files import METRICS
@@ -21,8 +23,10 @@ clients = {sites}
 """
 
 
-def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, callback: Callback) -> tuple[RunFolder, float]:
-    """Start a federation on this machine, run it to its end, and end all its processes.
+def run_demo(
+    folder: Path, *, sites: int, rounds: int, algorithm: str, callback: Callback, secure: bool = False
+) -> tuple[RunFolder, float]:
+    """Start a federation on this machine, run it to its end, and end all its processes; `secure` hides single updates.
 
     Returns
     -------
@@ -32,7 +36,7 @@ def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, callback:
         Its test error.
     """
     study, run = load("digits", clients=sites), RunFolder(folder / "run")
-    settings = {
+    settings: dict[str, Any] = {
         "out": str(run.path),
         "classes": ",".join(study.federation.classes),
         "sites": sites,
@@ -41,6 +45,10 @@ def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, callback:
         "model": "mlp",
         "roster": str(folder / "federation" / "roster.toml"),
     }
+    own = ""
+    if secure:
+        settings |= {"secure_aggregation": True, "min_sites": FEWEST_CLIENTS}
+        own = "require-secure-aggregation = true\n"
     read_settings(settings)  # refuses wrong settings before anything is started
     with loopback(folder / "federation", settings) as federation:
         callback.on_warning(
@@ -51,7 +59,7 @@ def run_demo(folder: Path, *, sites: int, rounds: int, algorithm: str, callback:
             federation.register(client.name)
         federation.write_roster()
         for client in study.federation.clients:
-            federation.start_site(client.name, SITE_FILE.format(name=client.name, sites=sites))
+            federation.start_site(client.name, own + SITE_FILE.format(name=client.name, sites=sites))
         _follow(federation, federation.run({}), run, RunInfo(rounds, folder=run.path), callback)
     assert study.truth is not None
     return run, test_error(run.load_classifier().module, study.truth, study.federation.scaling)[0]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fedul._utils.documents import register_reader
 from fedul.config import TrainConfig
 from fedul.data.files.signature import DataSignature
+from fedul.engines.flower.protocol.run_plan import RunPlan
 from fedul.engines.flower.protocol.run_spec import RunSpec
 from fedul.engines.held_out import HeldOutSums
 
@@ -20,10 +21,48 @@ register_reader(RunSpec, RunSpec.from_dict)
 
 
 @dataclass(frozen=True)
-class HelloRequest:
-    """Request for the name of a site and the form of its data."""
+class SumsRequest:
+    """Request for parts of secure sums, which are tensors (`secure.blobs`).
+
+    Parameters
+    ----------
+    run : str
+        Identifier of the run.
+    resumption : int
+        How often it has been resumed.
+    """
+
+    run: str
+    resumption: int
+
+
+@dataclass(frozen=True)
+class SumsReply:
+    """Reply to a request for parts of secure sums.
+
+    Parameters
+    ----------
+    refusals : mapping of str to str
+        Why parts have no reply, by "group/purpose" of their tensor in the request.
+    """
+
+    refusals: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class HelloRequest(SumsRequest):
+    """Request for the name of a site and the form of its data.
+
+    Parameters
+    ----------
+    classes : tuple of str
+        The classes of the run.
+    secure : bool
+        Whether the run uses secure aggregation; the site then sends no numbers of its own.
+    """
 
     classes: tuple[str, ...]
+    secure: bool
 
 
 @dataclass(frozen=True)
@@ -32,6 +71,25 @@ class HelloReply:
 
     name: str
     signature: DataSignature
+
+
+@dataclass(frozen=True)
+class StatisticsRequest(SumsRequest):
+    """Request for statistics of the rows of a site, in a secure sum.
+
+    Parameters
+    ----------
+    classes : tuple of str
+        The classes, in the order of their counts.
+    columns : tuple of str
+        Columns of a table; empty for images and arrays.
+    words : mapping of str to tuple of str
+        By column, the words that are counted.
+    """
+
+    classes: tuple[str, ...]
+    columns: tuple[str, ...]
+    words: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +104,17 @@ class RunRequest:
         What all sites share.
     training : TrainConfig
         How to train.
+    plan : RunPlan
+        What the run will ask of a site.
+    resumption : int
+        How often the run has been resumed.
     """
 
     run: str
     spec: RunSpec
     training: TrainConfig
+    plan: RunPlan
+    resumption: int
 
 
 @dataclass(frozen=True)
@@ -85,10 +149,16 @@ class HeldOutRequest(RunRequest):
 
     Parameters
     ----------
+    evaluated : int
+        Round whose weights are evaluated; 0 without any.
+    reference : int
+        Round of the reference; 0 without one.
     reference_temperature : float or None
         Temperature of the reference; None without one.
     """
 
+    evaluated: int
+    reference: int
     reference_temperature: float | None
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-REQUEST_KINDS = ("hello", "join", "train", "evaluate_held_out", "evaluate_locally")
+REQUEST_KINDS = ("hello", "statistics", "aggregate", "join", "train", "evaluate_held_out", "evaluate_locally")
 """What a coordinator may request of a site."""
 
 MAX_JSON_LENGTH = 16 * 2**20

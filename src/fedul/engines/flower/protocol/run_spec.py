@@ -77,17 +77,25 @@ def agree_on_spec(
     list of str
         Warnings about columns.
     """
-    names = sorted(signatures)
-
-    def count_matches(name: str) -> int:
-        return sum(not signature_difference(signatures[name], signatures[other]) for other in names)
-
-    reference = signatures[max(names, key=count_matches)]
-    mismatches = {name: why for name in names if (why := signature_difference(reference, signatures[name]))}
-    matching = {name: signatures[name] for name in names if name not in mismatches}
+    reference, mismatches = choose_form(signatures)
+    matching = {name: signatures[name] for name in sorted(signatures) if name not in mismatches}
     common = common_signature(matching, classes)
     # Later sites are compared with names of columns only; statistics of the first sites are not passed on.
     columns = {name: type(stats)() for name, stats in reference.columns.items()}
     signature = replace(reference, columns=columns, shape=common.shape if reference.shape else ())
     spec = RunSpec(tuple(classes), test_prior, common.shape, common.scaling, common.schema, signature=signature)
     return spec, mismatches, list(common.warnings)
+
+
+def choose_form(signatures: Mapping[str, DataSignature]) -> tuple[DataSignature, dict[str, str]]:
+    """Return the form that most sites have, and the sites that have another one, with the reason.
+
+    Among equally common forms, that of the first site by name is taken.
+    """
+    names = sorted(signatures)
+
+    def count_matches(name: str) -> int:
+        return sum(not signature_difference(signatures[name], signatures[other]) for other in names)
+
+    reference = signatures[max(names, key=count_matches)]
+    return reference, {name: why for name in names if (why := signature_difference(reference, signatures[name]))}

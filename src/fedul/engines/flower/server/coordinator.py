@@ -8,14 +8,11 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
-
 from fedul import models
-from fedul._utils.documents import read_document
-from fedul._utils.files import read_json, write_bytes, write_json
+from fedul._utils.files import write_bytes, write_json
 from fedul._utils.settings import build_config, refuse_unknown, with_underscores
 from fedul.algorithms.base import declared_update
 from fedul.config import TrainConfig
@@ -23,14 +20,18 @@ from fedul.core import Matrix, RoundMetrics, validate_test_prior
 from fedul.data.class_mix import parse_class_mix
 from fedul.engines.flower.identity.proof import ReplyVerifier
 from fedul.engines.flower.identity.roster import Roster
-from fedul.engines.flower.protocol.documents import LocalEvaluation, LocalEvaluationRequest
-from fedul.engines.flower.protocol.message import Message, UnreadableMessage
 from fedul.engines.flower.protocol.run_spec import RunSpec
+from fedul.engines.flower.secure.contributions import update_layout
+from fedul.engines.flower.secure.statistics import parse_words
 from fedul.engines.flower.server.engine import FlowerEngine, SiteStateVersions
-from fedul.engines.flower.server.local_evaluation import combine_local_evaluations, is_plausible
+from fedul.engines.flower.server.secure_engine import SecureEngine
+from fedul.engines.flower.server.secure_start import agree_securely, start_sums
 from fedul.engines.flower.server.site_registry import SiteRegistry
-from fedul.engines.flower.server.transport import NoReply, Transport
+from fedul.engines.flower.server.sites import count_sites
+from fedul.engines.flower.server.stored_run import StoredRun, declare_plan, read_stored_run
+from fedul.engines.flower.server.transport import Transport
 from fedul.engines.flower.settings import CoordinatorConfig
+from fedul.engines.secure_sums import FEWEST_CLIENTS, check_secure_aggregation
 from fedul.errors import EnvironmentFailure, InputError, unknown_name
 from fedul.methods import METHODS
 from fedul.models.weights import weights_of
@@ -53,8 +54,11 @@ from fedul.training import (
 )
 from fedul.training.choice import resolve_settings
 from fedul.training.client_protection import check_client_protection, protect_clients
-from fedul.training.run_files import EVALUATION, REPORT, RUN_SPEC
+from fedul.training.run_files import EVALUATION, METRICS, REPORT
 from fedul.training.steps import complete
+
+NATURAL = "natural"
+"""Test prior that is the class mix of all training rows."""
 
 
 class LogProgress(Callback):
@@ -76,14 +80,6 @@ class LogProgress(Callback):
     def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
         if result is not None:
             self.on_warning(f"done: round {result.selected_round} of {result.rounds} is delivered, in {run.folder}.")
-
-
-@dataclass(frozen=True, eq=False)
-class StoredRun:
-    """Document `run_spec.json`: identifier of the run at the sites, and what they agreed on."""
-
-    run: str
-    spec: RunSpec
 
 
 def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Run:
@@ -114,19 +110,29 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     roster = _read_roster(config)
     folder, callback = RunFolder(config.out), CallbackList([LogProgress(), *callbacks])
     (test_prior, class_mix), recipe = _parse_mixes(config), Recipe(training)
-    stored = _read_stored_run(folder, config, test_prior, class_mix)
+    stored = read_stored_run(folder, config, test_prior, class_mix)
     if stored:
         folder.check(_record(stored.spec, _resolve(recipe, stored.spec).config), resume=config.resume)
     folder.make()
     run_id, spec = (stored.run, stored.spec) if stored else (secrets.token_hex(8), None)
     registry = SiteRegistry(transport, config, training, run_id, callback, spec, config.sites)
+    registry.resumption = stored.resumption + 1 if stored else 0
     if roster:
         registry.verifier = ReplyVerifier(roster, run_id)
     else:
         callback.on_warning("there is no roster, so any registered key can use the name of any site.")
-    spec = spec or registry.agree(test_prior, class_mix)
+    sums = start_sums(registry, roster) if roster and training.secure_aggregation else None
+    counts = dict(stored.counts) if stored else {}
+    if spec is None and sums is not None:
+        counts = agree_securely(registry, sums, test_prior, class_mix).counts
+        spec = registry.spec
+    elif spec is None:
+        assert test_prior is not None
+        spec = registry.agree(test_prior, class_mix)
+    assert spec is not None
     recipe = _resolve(recipe, spec)
     registry.training = training = recipe.config
+    registry.plan = plan = declare_plan(config, training, stored, counts.get("rows", 0))
     module = models.build(training.model, spec.input_shape, len(spec.classes), training.seed, spec.test_prior)
     if training.protects_rows:
         check_network(module, training.model, spec.input_shape)
@@ -139,31 +145,37 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
             f"{len(sites)} sites can take part, and {config.min_sites} are needed (min-sites); start the others, or "
             "see why they were refused."
         )
-    if training.selection == "held-out-loss" and not any(site.held_out_rows for site in sites):
+    totals = counts or count_sites(sites)
+    if training.selection == "held-out-loss" and not totals["held_out_rows"]:
         raise InputError("no site has held-out rows to select the round by; hold some out, or use select = 'last'.")
     method, algorithm = recipe.make_method(None), recipe.make_algorithm()
     update_spec = build_update_chain(training).declare(declared_update(algorithm, module))
     store = SiteStateVersions()
     engine = FlowerEngine(registry, update_spec, config, store)
+    if sums is not None:
+        layout = update_layout(module, algorithm, training, plan, sums.most_sites)
+        engine = SecureEngine(registry, update_spec, config, store, sums, layout, _evaluators(folder))
     check_client_protection(training, algorithm, len(sites))
     protection = protect_clients(training, algorithm, module, folder.client_ledger())
     parts = (spec, None, module, training.model, method, algorithm, engine, store)
     context = RunContext(*parts, protection=protection)
     warnings = [*recipe.left_out(None), *method.startup_warnings(training.rounds)]
     warnings += algorithm.startup_warnings(weights_of(module), len(sites))
-    if not any(site.identifies_classes for site in sites):
+    if not totals["identifying_sites"]:
         warnings.append(
             "no site's priors alone tell all classes apart; the coordinator cannot check whether those of all do."
         )
     for message in warnings:
         callback.on_warning(message)
     with folder.opened(_record(spec, training), resume=config.resume) as state:
-        write_json(folder.path / RUN_SPEC, {"run": run_id, "spec": spec.to_dict()})
-        labels_used = sum(site.labelled_rows for site in registry.sites.values())
-        counts = _count_data(registry)
-        run = complete(complete_steps(context, training, state, folder, callback, RunInfo(0), counts, labels_used))
-        if not training.is_private:  # local estimates depend on single rows and sites
-            _evaluate(engine, registry, run, folder, callback)
+        StoredRun(run_id, spec, plan, registry.resumption, counts).write(folder)
+        data = DataCounts(**{each: totals[each] for each in ("sets", "rows", "held_out_rows")}, clients=totals["sites"])
+        labels = totals["labelled_rows"]
+        run = complete(complete_steps(context, training, state, folder, callback, RunInfo(0), data, labels))
+        # Local estimates depend on single rows and sites.
+        evaluation = None if training.is_private else engine.evaluate_locally(run.classifier)
+        if evaluation is not None:
+            write_json(folder.path / EVALUATION, evaluation.to_dict())
         # Without the federation, so the page shows no priors.
         write_bytes(folder.path / REPORT, render_page(collect_folder(folder)).encode())
     return run
@@ -193,8 +205,31 @@ def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, Train
     Recipe(training).make_method(None)
     Recipe(training).make_algorithm()
     _parse_mixes(config)
+    _check_security(config, training)
     # A checkpoint every round: sites keep their state for the round of the last one.
     return config, replace(training, checkpoint_every=1, device="cpu")
+
+
+def _check_security(config: CoordinatorConfig, training: TrainConfig) -> None:
+    """Refuse settings that do not fit together with secure aggregation, or without it."""
+    parse_words(config.words or "")
+    if not training.secure_aggregation:
+        if config.test_prior == NATURAL:
+            raise InputError(
+                "test-prior: the class mix of all rows is not known here; state it, or use secure-aggregation, with "
+                "which sites sum it."
+            )
+        return
+    check_secure_aggregation(Recipe(training).make_algorithm(), training, training.participants(config.sites))
+    if config.min_sites < FEWEST_CLIENTS:
+        raise InputError(
+            f"min-sites: sums over {config.min_sites} sites hide no single one; give at least {FEWEST_CLIENTS} with "
+            "secure-aggregation."
+        )
+    if config.roster is None:
+        raise InputError(
+            "roster: secure-aggregation needs the file with the public keys of the sites ('fedul federation roster')."
+        )
 
 
 def _read_roster(config: CoordinatorConfig) -> Roster | None:
@@ -220,38 +255,16 @@ def _resolve(recipe: Recipe, spec: RunSpec) -> Recipe:
     return replace(recipe, config=replace(recipe.config, model=model))
 
 
-def _parse_mixes(config: CoordinatorConfig) -> tuple[Matrix, Matrix | None]:
-    """Return the test prior (K,), and the class mix of all rows, if it is given."""
+def _parse_mixes(config: CoordinatorConfig) -> tuple[Matrix | None, Matrix | None]:
+    """Return the test prior (K,), or None if it follows from all rows; and the class mix of all rows, if given."""
+    given = {"test-prior": None if config.test_prior == NATURAL else config.test_prior, "class-mix": config.class_mix}
     prior, mix = (
-        validate_test_prior(parse_class_mix(text, config.classes, where=where), config.classes, where=where)
-        for text, where in ((config.test_prior, "test-prior"), (config.class_mix or "uniform", "class-mix"))
+        None
+        if text is None
+        else validate_test_prior(parse_class_mix(text, config.classes, where=where), config.classes, where=where)
+        for where, text in given.items()
     )
-    return prior, mix if config.class_mix else None
-
-
-def _read_stored_run(
-    folder: RunFolder, config: CoordinatorConfig, test_prior: Matrix, class_mix: Matrix | None
-) -> StoredRun | None:
-    """Return what the sites agreed on when the run in this folder started; None for a new run."""
-    file, exists = folder.path / RUN_SPEC, folder.stored_config() is not None
-    if exists and not config.resume:
-        raise InputError(f"{folder.path}: holds a run already; continue it (resume=true), or choose another out.")
-    if exists and not file.exists():
-        raise InputError(f"{file}: is missing, and sites know the run by it; restore a copy, or choose another out.")
-    if not file.exists():
-        return None
-    try:
-        stored = read_document(StoredRun, read_json(file))
-    except ValueError:
-        raise InputError(f"{file}: damaged; restore a copy, or start a new run in another out.") from None
-    if tuple(stored.spec.classes) != config.classes or not (stored.spec.test_prior == test_prior).all():
-        raise InputError(f"{folder.path}: holds a run with other classes or another test prior; choose another out.")
-    mix = stored.spec.class_mix
-    if (mix is None) != (class_mix is None) or (mix is not None and not np.array_equal(mix, np.asarray(class_mix))):
-        raise InputError(f"{folder.path}: holds a run with another class-mix; choose another out.")
-    if stored.spec.site_adjustment != config.site_adjustment:
-        raise InputError(f"{folder.path}: holds a run with another site-adjustment; choose another out.")
-    return stored
+    return prior, mix
 
 
 def _record(spec: RunSpec, training: TrainConfig) -> RunRecord:
@@ -260,26 +273,7 @@ def _record(spec: RunSpec, training: TrainConfig) -> RunRecord:
     return RunRecord.of(training, None, {}, hashlib.sha256(text.encode()).hexdigest())
 
 
-def _count_data(registry: SiteRegistry) -> DataCounts:
-    sites = registry.sites.values()
-    totals = {name: sum(getattr(site, name) for site in sites) for name in ("sets", "rows", "held_out_rows")}
-    return DataCounts(clients=len(sites), **totals)
-
-
-def _evaluate(engine: FlowerEngine, registry: SiteRegistry, run: Run, folder: RunFolder, callback: Callback) -> None:
-    """Combine the accuracy estimates of the sites into `evaluation.json`."""
-    request = registry.request(LocalEvaluationRequest, temperature=run.classifier.temperature)
-    message = Message.of(request, weights=weights_of(run.classifier.module))
-    evaluations: dict[str, LocalEvaluation] = {}
-    for name, reply in engine.request_all("evaluate_locally", message).items():
-        try:
-            problem = reply.reason if isinstance(reply, NoReply) else ""
-            evaluation = LocalEvaluation(0) if isinstance(reply, NoReply) else reply.read(LocalEvaluation)
-        except UnreadableMessage as unreadable:
-            problem = str(unreadable)
-        if problem:
-            callback.on_warning(f"site '{name}' does not evaluate the classifier: {problem}.")
-        elif is_plausible(evaluation, registry.sites[name].held_out_rows):
-            evaluations[name] = evaluation
-    if combined := combine_local_evaluations(evaluations, run.classifier.classes):
-        write_json(folder.path / EVALUATION, combined.to_dict())
+def _evaluators(folder: RunFolder) -> tuple[str, ...]:
+    """Return the sites that evaluated the rounds of a run so far; empty for a new one."""
+    history = folder.history() if (folder.path / METRICS).exists() else []
+    return next((line.evaluated_by for line in reversed(history) if line.evaluated_by), ())

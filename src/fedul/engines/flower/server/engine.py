@@ -6,10 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedul.algorithms.base import effective_steps
-from fedul.core import Update, UpdateSpec, Weights
+from fedul.classifier import Classifier
+from fedul.core import RoundSums, Update, UpdateSpec, Weights
 from fedul.engines.base import Broadcast, EngineMetrics
-from fedul.engines.flower.protocol.documents import HeldOutRequest, TrainReply, TrainRequest
+from fedul.engines.flower.protocol.documents import (
+    HeldOutRequest,
+    LocalEvaluation,
+    LocalEvaluationRequest,
+    TrainReply,
+    TrainRequest,
+)
 from fedul.engines.flower.protocol.message import Message, UnreadableMessage
+from fedul.engines.flower.server.local_evaluation import combine_local_evaluations, is_plausible
 from fedul.engines.flower.server.site_registry import SiteRegistry
 from fedul.engines.flower.server.transport import NoReply, Reply
 from fedul.engines.flower.server.update_checks import RejectedReply, UpdateChecks, find_oversized, update_norm
@@ -17,6 +25,8 @@ from fedul.engines.flower.settings import CoordinatorConfig
 from fedul.engines.held_out import TEMPERATURES, HeldOutSums, Reference
 from fedul.engines.simulation.private_client import count_local_steps
 from fedul.errors import EnvironmentFailure
+from fedul.evaluation.document import Evaluation
+from fedul.models.weights import weights_of
 
 MAX_ROW_LOSS = 1e12
 """Upper bound of -log Q of a row, and of its square; sums above it are rejected."""
@@ -72,7 +82,11 @@ class FlowerEngine:
     warnings: Sequence[str] = ()
 
     def __init__(
-        self, registry: SiteRegistry, update_spec: UpdateSpec, config: CoordinatorConfig, store: SiteStateVersions
+        self,
+        registry: SiteRegistry,
+        update_spec: UpdateSpec,
+        config: CoordinatorConfig,
+        store: SiteStateVersions,
     ) -> None:
         self._registry, self._config, self._store = registry, config, store
         self._update_spec = update_spec
@@ -82,6 +96,8 @@ class FlowerEngine:
         self._traffic = self._total_traffic()  # bytes sent and received at the last `collect_metrics`
         self._held_out: dict[str, HeldOutSums] = {}  # by site, received with updates
         self._evaluated_by: tuple[str, ...] = ()  # empty if all sites with held-out rows evaluated
+        self._last_trained = 0  # round
+        self._evaluates_ahead = False  # whether the round before it is the one to evaluate next
 
     @property
     def names(self) -> Sequence[str]:
@@ -94,8 +110,12 @@ class FlowerEngine:
     def begin_round(self, number: int, clients: Sequence[str]) -> None:
         """Do nothing: every site charges itself before it replies."""
 
-    def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
+    def train(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update] | RoundSums:
+        return self._single_updates(broadcast, clients)
+
+    def _single_updates(self, broadcast: Broadcast, clients: Sequence[str]) -> Iterator[Update]:
         self._errors, self._reported, self._held_out = {}, set(), {}
+        self._last_trained, self._evaluates_ahead = broadcast.round, bool(broadcast.evaluate)
         checks = UpdateChecks(broadcast.weights, self._update_spec)
         self._registry.transport.max_bytes = checks.max_bytes
         updates: dict[str, Update] = {}
@@ -121,9 +141,9 @@ class FlowerEngine:
         """Request held-out sums from the sites that have not sent them with an update and have not just failed."""
         evaluators = sorted(name for name, site in self._registry.sites.items() if site.held_out_rows)
         missing = [name for name in evaluators if name not in {*self._held_out, *self._errors}]
-        temperature, tensors = _reference_parts(reference)
-        document = self._registry.request(HeldOutRequest, reference_temperature=temperature)
-        request = Message.of(document, weights=weights, reference=tensors)
+        numbers, tensors = self._evaluation(self._last_trained - self._evaluates_ahead, reference)
+        self._evaluates_ahead = False
+        request = Message.of(self._registry.request(HeldOutRequest, **numbers), weights=weights, reference=tensors)
         for name, reply in self._request("evaluate_held_out", dict.fromkeys(missing, request)).items():
             try:
                 self._accept_held_out(name, _require_message(reply).read(HeldOutSums))
@@ -144,22 +164,34 @@ class FlowerEngine:
         self._reported, self._evaluated_by = set(self._errors), ()
         return metrics
 
-    def request_all(self, kind: str, message: Message) -> dict[str, Reply]:
-        """Send a message to all sites of the run and return their replies."""
-        return self._request(kind, dict.fromkeys(self.names, message))
+    def evaluate_locally(self, classifier: Classifier) -> Evaluation | None:
+        """Return the accuracy of a delivered classifier as the sites estimate it; None without an estimate."""
+        evaluations: dict[str, LocalEvaluation] = {}
+        message = self._local_request(classifier)
+        for name, reply in self._request("evaluate_locally", dict.fromkeys(self.names, message)).items():
+            try:
+                evaluation = _require_message(reply).read(LocalEvaluation)
+            except (RejectedReply, UnreadableMessage) as problem:
+                self._warn(f"site '{name}' does not evaluate the classifier: {problem}.")
+                continue
+            if is_plausible(evaluation, self._registry.sites[name].held_out_rows):
+                evaluations[name] = evaluation
+        return combine_local_evaluations(evaluations, classifier.classes)
+
+    def _local_request(self, classifier: Classifier) -> Message:
+        request = self._registry.request(LocalEvaluationRequest, temperature=classifier.temperature)
+        return Message.of(request, weights=weights_of(classifier.module))
+
+    def _warn(self, message: str) -> None:
+        self._registry.callback.on_warning(message)
 
     def _request_updates(self, broadcast: Broadcast, clients: Sequence[str], checks: UpdateChecks) -> dict[str, Update]:
         """Return the updates of the sites that reply with a usable one."""
         self._registry.admit(0, 0)  # sites that have connected since the last request
-        temperature, tensors = _reference_parts(broadcast.reference)
+        numbers, tensors = self._evaluation(broadcast.round - 1 if broadcast.evaluate else 0, broadcast.reference)
         groups = {"weights": broadcast.weights, "received": broadcast.received, "evaluate": broadcast.evaluate}
         groups["reference"] = tensors
-        numbers = {
-            "round": broadcast.round,
-            "directive": broadcast.directive,
-            "clips": broadcast.clips,
-            "reference_temperature": temperature,
-        }
+        numbers |= {"round": broadcast.round, "directive": broadcast.directive, "clips": broadcast.clips}
         messages = {
             name: Message.of(self._registry.request(TrainRequest, **numbers, **self._store.versions_of(name)), **groups)
             for name in clients
@@ -198,21 +230,21 @@ class FlowerEngine:
 
     def _request(self, kind: str, messages: Mapping[str, Message]) -> dict[str, Reply]:
         """Send messages to sites and return the replies by name; `NoReply` for a site that is not connected."""
-        nodes = {name: site.node for name, site in self._registry.present.items() if name in messages}
-        by_node = {node: messages[name] for name, node in nodes.items()}
-        replies = self._registry.transport.request(kind, by_node, self._config.round_seconds)
-        return {name: replies[nodes[name]] if name in nodes else NoReply("not connected") for name in messages}
+        return self._registry.send(kind, messages, self._config.round_seconds)
+
+    def _evaluation(self, number: int, reference: Reference | None) -> tuple[dict[str, Any], Weights]:
+        """Return the fields of a `HeldOutRequest` about the evaluation of a round, and the weights of the reference."""
+        fields: dict[str, Any] = {"evaluated": number}
+        if reference is None:
+            return {**fields, "reference": 0, "reference_temperature": None}, {}
+        fields |= {"reference": reference.round, "reference_temperature": reference.temperature}
+        return fields, dict(reference.weights)
 
     def _total_traffic(self) -> tuple[int, int]:
         return self._registry.transport.bytes_sent, self._registry.transport.bytes_received
 
     def _list_errors(self) -> str:
         return "; ".join(f"{name}: {why}" for name, why in sorted(self._errors.items())) or "no site was connected"
-
-
-def _reference_parts(reference: Reference | None) -> tuple[float | None, Weights]:
-    """Return the temperature and the weights of a reference, as requests have them."""
-    return (None, {}) if reference is None else (reference.temperature, dict(reference.weights))
 
 
 def _require_message(reply: Reply) -> Message:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedul._utils.display import counted
 from fedul.core import SIGNIFICANCE, Z_95
 from fedul.engines.flower.protocol.documents import LocalEvaluation
 from fedul.evaluation.assumption import AssumptionTest, Misfit
@@ -36,13 +37,35 @@ def combine_local_evaluations(evaluations: Mapping[str, LocalEvaluation], classe
         each.rows / rows * max(each.standard_error, math.sqrt(value * (1 - value) / each.rows))
         for each in evaluations.values()
     )
-    estimate = share_estimate(value, error**2, rows)
     known: dict[str, Any] = {
-        "rows": rows,
-        "classes": tuple(classes),
         "assumption": _combine_tests(evaluations),
         "sites": tuple(SiteEvaluation(site, **vars(each)) for site, each in evaluations.items()),
     }
+    return _as_evaluation(value, error, rows, classes, known)
+
+
+def combine_totals(totals: Mapping[str, float], classes: Sequence[str]) -> Evaluation | None:
+    """Return the accuracy over all sites from totals over them (`secure.contributions`); None without an estimate."""
+    rows = round(totals["rows"])
+    if rows <= 0 or not 0 <= totals["correct"] <= totals["rows"] or not 0 <= totals["errors"] <= totals["rows"]:
+        return None
+    tested, misfits = round(totals["tested"]), round(totals["misfits"])
+    reason = "no site could test it."
+    if tested:
+        reason = (
+            f"of {counted(tested, 'site')} that tested it, {misfits or 'none'} found sets that do not look like "
+            "mixtures of the same classes; which one it is stays at the sites."
+        )
+    known = {"assumption": AssumptionTest(None, reason=reason)}
+    return _as_evaluation(totals["correct"] / rows, totals["errors"] / rows, rows, classes, known)
+
+
+def _as_evaluation(
+    value: float, error: float, rows: int, classes: Sequence[str], known: Mapping[str, Any]
+) -> Evaluation:
+    """Return the evaluation with this accuracy and standard error."""
+    estimate = share_estimate(value, error**2, rows)
+    known = {"rows": rows, "classes": tuple(classes), **known}
     if estimate.width > WIDEST:
         refusal = too_wide(estimate)
         return Evaluation(None, None, reason=refusal.reason, remedies=refusal.remedies, **known)

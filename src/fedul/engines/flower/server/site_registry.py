@@ -15,10 +15,12 @@ from fedul.data.files.schema.column_problems import column_problem
 from fedul.data.files.signature import DataSignature
 from fedul.engines.flower.identity.keys import IdentityError
 from fedul.engines.flower.identity.proof import ReplyVerifier
-from fedul.engines.flower.protocol.documents import HelloReply, HelloRequest, JoinReply, RunRequest
+from fedul.engines.flower.protocol.documents import HelloReply, HelloRequest, JoinReply, RunRequest, SumsReply
 from fedul.engines.flower.protocol.message import Message, UnreadableMessage, printable
+from fedul.engines.flower.protocol.run_plan import RunPlan
 from fedul.engines.flower.protocol.run_spec import RunSpec, agree_on_spec
-from fedul.engines.flower.server.transport import Transport
+from fedul.engines.flower.server.sites import PendingSite, Site
+from fedul.engines.flower.server.transport import NoReply, Reply, Transport
 from fedul.engines.flower.settings import CoordinatorConfig, is_valid_site_name
 from fedul.errors import EnvironmentFailure
 from fedul.training import Callback
@@ -30,30 +32,6 @@ MAX_ROWS = 2**40
 RETRY_SECONDS = 1.0
 TRIES = 3
 """Requests to a node that does not reply: its machine may be busy, and Flower may lose sight of it for a moment."""
-
-
-@dataclass(frozen=True)
-class Site(JoinReply):
-    """A site that takes part.
-
-    Parameters
-    ----------
-    name : str
-        Name of the site.
-    node : int
-        Flower's node ID of the process that last used this name.
-    """
-
-    name: str
-    node: int
-
-
-@dataclass(frozen=True, eq=False)
-class PendingSite:
-    """A site that has sent its name and the form of its data, and has not joined yet."""
-
-    node: int
-    signature: DataSignature
 
 
 @dataclass(eq=False)
@@ -80,6 +58,10 @@ class SiteRegistry:
         Sites that have joined.
     verifier : ReplyVerifier or None
         Verifies the signatures of sites; None without a roster, where any registered key can use any name.
+    plan : RunPlan or None
+        What the run declares to its sites; None before it is known.
+    resumption : int
+        How often the run has been resumed.
     """
 
     transport: Transport
@@ -91,6 +73,8 @@ class SiteRegistry:
     expected: int = 0
     sites: dict[str, Site] = field(default_factory=dict)
     verifier: ReplyVerifier | None = None
+    plan: RunPlan | None = None
+    resumption: int = 0
     _greeted: set[int] = field(default_factory=set)  # nodes that replied to hello, or failed to
     _failures: Counter[tuple[int, str]] = field(default_factory=Counter)  # missing replies by node and kind of request
     _duplicates: dict[int, str] = field(default_factory=dict)  # nodes that use the name of a connected site
@@ -99,18 +83,23 @@ class SiteRegistry:
 
     def agree(self, test_prior: Matrix, class_mix: Matrix | None = None) -> RunSpec:
         """Wait for the sites and return the spec that fits their data; sites with unusable columns are refused."""
-        self._pending = self._wait_for_sites()
-        signatures = {
-            name: site.signature for name, site in self._pending.items() if not self._refuse_bad_columns(name, site)
-        }
-        if not signatures:
-            raise EnvironmentFailure("no site has usable data; see why the sites were refused.")
+        signatures = self.wait_for_forms()
         spec, mismatches, warnings = agree_on_spec(signatures, self.config.classes, test_prior)
         self.spec = replace(spec, class_mix=class_mix, site_adjustment=self.config.site_adjustment)
         for message in warnings:
             self.callback.on_warning(message)
         self.expected = len(signatures) - len(mismatches)
         return self.spec
+
+    def wait_for_forms(self) -> dict[str, DataSignature]:
+        """Wait for the sites, and return the form of the data of those whose columns can be used."""
+        self._pending = self._wait_for_sites()
+        signatures = {
+            name: site.signature for name, site in self._pending.items() if not self._refuse_bad_columns(name, site)
+        }
+        if not signatures:
+            raise EnvironmentFailure("no site has usable data; see why the sites were refused.")
+        return signatures
 
     def admit(self, at_least: int, seconds: float) -> None:
         """Admit the connected sites that fit the spec; wait up to `seconds` until `at_least` sites are present."""
@@ -130,10 +119,21 @@ class SiteRegistry:
         nodes = self.transport.nodes()
         return {name: site for name, site in sorted(self.sites.items()) if site.node in nodes}
 
+    def send(self, kind: str, messages: Mapping[str, Message], seconds: float) -> dict[str, Reply]:
+        """Send messages to sites and return the replies by name; `NoReply` for a site that is not connected."""
+        connected = self.transport.nodes()
+        known = {name: site.node for name, site in self._pending.items()}
+        known |= {name: site.node for name, site in self.sites.items()}
+        nodes = {name: known[name] for name in messages if known.get(name) in connected}
+        by_node = {node: messages[name] for name, node in nodes.items()}
+        replies = self.transport.request(kind, by_node, seconds)
+        return {name: replies[nodes[name]] if name in nodes else NoReply("not connected") for name in messages}
+
     def request(self, kind: type[R], **values: Any) -> R:
         """Return a request about this run."""
         assert self.spec is not None
-        return kind(self.run, self.spec, self.training, **values)
+        assert self.plan is not None
+        return kind(self.run, self.spec, self.training, self.plan, self.resumption, **values)
 
     def _unknown_nodes(self, nodes: set[int]) -> set[int]:
         return nodes - self._greeted - {site.node for site in self.sites.values()}
@@ -173,7 +173,13 @@ class SiteRegistry:
         pending: dict[str, PendingSite] = {}
         new = {node: f"node {node}" for node in self._unknown_nodes(nodes)}
         self._greeted |= new.keys()
-        for node, site in self._request("hello", HelloRequest(self.config.classes), new, seconds, HelloReply):
+        for node, site in self._request(
+            "hello",
+            HelloRequest(self.run, self.resumption, self.config.classes, self.training.secure_aggregation),
+            new,
+            seconds,
+            HelloReply,
+        ):
             if not is_valid_site_name(site.name):
                 self._refuse(f"node {node}", "its name is not valid")
             elif site.name in pending or (site.name in known and known[site.name].node in nodes):
@@ -213,16 +219,23 @@ class SiteRegistry:
         for name in pending:
             self._refused.pop(name, None)
         request, seconds = self.request(RunRequest), self.config.start_seconds
+        if self.training.secure_aggregation:
+            for node, _ in self._request("join", request, names, seconds, SumsReply):
+                self._add(Site(0, 0, 0, 0, False, names[node], node))
+            return len(pending.keys() & self._refused.keys())
         for node, joined in self._request("join", request, names, seconds, JoinReply):
             name = names[node]
             counts = (joined.rows, joined.held_out_rows, joined.sets, joined.labelled_rows)
             if joined.rows <= 0 or not all(0 <= count < MAX_ROWS for count in counts):
                 self._refuse(name, f"its number of rows is not plausible ({joined.rows})")
                 continue
-            if name in self.sites:
-                self.callback.on_warning(f"site '{name}' is connected again.")
-            self.sites[name] = Site(**vars(joined), name=name, node=node)
+            self._add(Site(**vars(joined), name=name, node=node))
         return len(pending.keys() & self._refused.keys())
+
+    def _add(self, site: Site) -> None:
+        if site.name in self.sites:
+            self.callback.on_warning(f"site '{site.name}' is connected again.")
+        self.sites[site.name] = site
 
     def _request(
         self, kind: str, document: Any, names: Mapping[int, str], seconds: float, reply_type: type[D]

@@ -15,6 +15,8 @@ from fedul.evaluation.assumption import check_assumption
 from fedul.evaluation.cross_fit import held_out_predictions
 from fedul.evaluation.label_free import estimate_accuracy
 
+LOCAL_REPORT = "local_evaluation.json"
+"""The estimate of this site, in its state folder; with secure aggregation the coordinator does not receive it."""
 MIN_SETS = 3
 MIN_ROWS = 50
 """A site with fewer sets, or fewer held-out rows, sends no estimate."""

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +24,7 @@ from fedul.data.load import resolve_data_config
 from fedul.engines.client_store import DiskStore
 from fedul.engines.flower.identity.roster import SiteIdentity
 from fedul.engines.flower.protocol.run_spec import RunSpec
+from fedul.engines.flower.secure.statistics import SiteTotals
 from fedul.engines.flower.settings import SiteConfig
 from fedul.engines.flower.site.row_cache import read_row_cache, write_row_cache
 from fedul.engines.flower.site.site_adjustment import adjust_site
@@ -97,6 +98,14 @@ class SiteData:
         federation = self._study.federation
         return DataSignature("array", shape=federation.input_shape, scaling=federation.scaling)
 
+    def totals(self, classes: Sequence[str]) -> SiteTotals:
+        """Return statistics of the training rows, with the classes in this order."""
+        is_table = isinstance(self.data, FileDataConfig)
+        client = self._file_rows.clients_without_inputs()[0] if is_table else self._client_of_study()
+        client = self._perturbed(client)
+        priors = client.priors[:, [self.classes.index(name) for name in classes]]
+        return SiteTotals.of_client(replace(client, priors=priors), self.signature().columns)
+
     def client(self, spec: RunSpec, run: str, *, joins: bool = False) -> UnlabeledSets:
         """Return the site as a client of a run, with its rows as they were when it joined, even if files changed."""
         if isinstance(self.data, BenchmarkDataConfig):
@@ -105,7 +114,7 @@ class SiteData:
             return self._with_class_order(self._perturbed(self._client_of_study()), spec)
         sources = {"spec": _digest(spec.to_dict()), "data": self._data_digest()}
         with self.explain_state_errors():
-            folder = self._run_folder(run)
+            folder = self.run_folder(run)
             cached = read_row_cache(folder / ROW_CACHE, self.config.name)
         if cached is None:
             if not joins:
@@ -128,7 +137,7 @@ class SiteData:
 
     def store(self, run: str) -> DiskStore:
         """Return the store of the client state of a run."""
-        return DiskStore(self._run_folder(run) / CLIENT_STATES)
+        return DiskStore(self.run_folder(run) / CLIENT_STATES)
 
     @contextmanager
     def explain_state_errors(self) -> Iterator[None]:
@@ -147,7 +156,7 @@ class SiteData:
         """Name and key of the site, with the roster that it holds; None without a key."""
         return SiteIdentity.read(self.config)
 
-    def _run_folder(self, run: str) -> Path:
+    def run_folder(self, run: str) -> Path:
         """Return the private folder of a run, created if needed."""
         state = private_folder(Path(self.config.state))
         return private_folder(state / hashlib.sha256(run.encode()).hexdigest()[:16])
