@@ -44,9 +44,12 @@ def mean_update(updates: Iterable[Update], weighting: str) -> MeanUpdate:
 
 def _add(sums: Weights, tensors: Weights, weight: float) -> None:
     """Add weighted tensors to the sums, in place."""
-    sums |= {name: torch.zeros_like(tensor) for name, tensor in tensors.items() if name not in sums}
-    if tensors:  # one call for all tensors, because there may be hundreds of small clients
-        torch_private.add_([sums[name] for name in tensors], list(tensors.values()), alpha=weight)
+    if not tensors:
+        return
+    if not tensors.keys() <= sums.keys():
+        sums |= {name: torch.zeros_like(tensor) for name, tensor in tensors.items() if name not in sums}
+    # One call for all tensors, because there may be hundreds of small clients.
+    torch_private.add_([sums[name] for name in tensors], list(tensors.values()), alpha=weight)
 
 
 def no_updates_error() -> EnvironmentFailure:

@@ -117,7 +117,7 @@ class TensorSpec:
 
     def problem(self, tensor: Tensor) -> str:
         """Return what is wrong with a tensor; empty if nothing is."""
-        if tuple(tensor.shape) != self.shape:
+        if tensor.shape != self.shape:
             return f"has shape {tuple(tensor.shape)}, not {self.shape}"
         if tensor.dtype != self.dtype:
             return f"holds {_dtype_name(tensor.dtype)}, not {_dtype_name(self.dtype)}"

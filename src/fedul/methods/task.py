@@ -142,13 +142,16 @@ class Task:
     draw: DrawTargets | None = None
     draw_step: DrawStepTargets | None = None
     trained: int | None = None
+    _length: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.trained is not None and not 0 < self.trained <= len(self.index):
             raise ValueError(f"a task of {len(self.index)} rows cannot train on {self.trained} of them.")
+        # Asked for several times in a round of every client; `len` of a tensor takes two microseconds.
+        object.__setattr__(self, "_length", len(self.index) if self.trained is None else self.trained)
 
     def __len__(self) -> int:
-        return len(self.index) if self.trained is None else self.trained
+        return self._length
 
     def plan(self, generator: torch.Generator, batch_size: int = 0, augment: str = "none") -> Plan:
         """Draw one local epoch: a pass over the rows to train on in random order, with everything random that it needs.

@@ -42,7 +42,7 @@ def plan_client_privacy(config: TrainConfig) -> ClientPrivacy:
     --------
     >>> plan = plan_client_privacy(TrainConfig(client_dp_epsilon=8, participation=0.1, rounds=30))
     >>> round(plan.noise, 2), plan.rate
-    (0.69, 0.1)
+    (0.73, 0.1)
     """
     noise, rate, rounds = config.client_dp_noise, config.participation, config.rounds
     if noise is None:

@@ -249,7 +249,7 @@ def _draw_step_targets(
 
 def _pad(values: Sequence[Tensor]) -> Tensor:
     """Pad the values of each client with zeros, which are valid positions: (C, R, ?)."""
-    if len({len(value) for value in values}) == 1:
+    if len({value.shape[0] for value in values}) == 1:
         return torch.stack(list(values))
     return pad_sequence(list(values), batch_first=True)
 

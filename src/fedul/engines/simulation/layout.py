@@ -31,7 +31,7 @@ MAX_BATCH_PARAMETERS = 2_000_000
 """Parameters of all clients of a batch, at most; more do not fit into the cache."""
 MAX_BATCH_CLIENTS = 256
 """Clients of a batch, at most."""
-MIN_WORKER_PARAMETERS = 200_000
+MIN_WORKER_PARAMETERS = 400_000
 """Parameters of all clients of a worker, at least; with fewer, threads wait for Python's interpreter lock."""
 
 
