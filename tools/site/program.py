@@ -6,13 +6,13 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
+from importlib import import_module
 from itertools import groupby
 from typing import Any
 
 import click
 import typer
 
-import fedul
 from fedul.algorithms import ALGORITHMS
 from fedul.cli.commands import app
 from fedul.methods import METHODS
@@ -62,10 +62,15 @@ def _panel(parameter: Any) -> str:
 
 def _names(parameter: Any, context: click.Context) -> str:
     if parameter.param_type_name == "argument":
-        return f"`{parameter.make_metavar(context)}`"
+        return f"`{_metavar(parameter, context)}`"
     names = "/".join([*parameter.opts, *parameter.secondary_opts])
-    value = "" if parameter.is_flag else f" {parameter.make_metavar(context)}"
+    value = "" if parameter.is_flag else f" {_metavar(parameter, context)}"
     return f"`{names}{value}`"
+
+
+def _metavar(parameter: Any, context: click.Context) -> str:
+    metavar: str = parameter.make_metavar(context)
+    return metavar.removesuffix(" RANGE")
 
 
 def _help(parameter: Any) -> str:
@@ -79,8 +84,10 @@ def _help(parameter: Any) -> str:
 
 
 def options(name: str) -> str:
-    """Return the options of a configuration class of `fedul`, one definition each."""
-    return "\n".join(_definition(f) for f in fields(getattr(fedul, name)) if "help" in f.metadata)
+    """Return the options of a configuration class, one definition each; a name without a module is one of `fedul`."""
+    module, _, kind = name.rpartition(".")
+    config = getattr(import_module(module or "fedul"), kind)
+    return "\n".join(_definition(f) for f in fields(config) if "help" in f.metadata)
 
 
 def methods() -> str:
