@@ -10,6 +10,7 @@ from fedul.core import Study as Study
 from fedul.core import Transition as Transition
 from fedul.core import Truth as Truth
 from fedul.core import UnlabeledSets as UnlabeledSets
+from fedul.data.adjust_sites import adjust_sites as adjust_sites
 from fedul.data.load import load as load
 from fedul.errors import FedulError as FedulError
 from fedul.errors import InputError as InputError

@@ -11,19 +11,43 @@ from collections.abc import Iterable
 
 
 class FedulError(Exception):
-    """Base class of the exceptions of fedul."""
+    """Base class of the exceptions of fedul.
+
+    Examples
+    --------
+    >>> import fedul
+    >>> try:
+    ...     fedul.load("patients.csv")
+    ... except fedul.FedulError as error:
+    ...     print(error.exit_code)
+    2
+    """
 
     exit_code = 1
 
 
 class InputError(FedulError, ValueError):
-    """Wrong input: a value, a file, or a combination of options."""
+    """Wrong input: a value, a file, or a combination of options.
+
+    Examples
+    --------
+    >>> import fedul
+    >>> fedul.load("digits", clients=0)
+    Traceback (most recent call last):
+    fedul.errors.InputError: clients: must be at least 1, got 0; change it, or leave it out.
+    """
 
     exit_code = 2
 
 
 class EnvironmentFailure(FedulError, RuntimeError):
-    """Environment failure: a full disk, a failed download."""
+    """Environment failure: a full disk, a failed download.
+
+    Examples
+    --------
+    >>> EnvironmentFailure.exit_code
+    1
+    """
 
 
 def first_line(problem: BaseException) -> str:

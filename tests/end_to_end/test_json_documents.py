@@ -1,4 +1,4 @@
-"""The documents of `--json` have the keys that docs/json.md lists."""
+"""The documents of `--json` have the keys that docs/reference/json.md lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATA = "--data patients.csv --priors prevalence.csv --client-column hospital --s
 
 def listed() -> dict[str, list[str]]:
     """Return the keys that the documentation lists, by command."""
-    rows = ROW.findall((ROOT / "docs/json.md").read_text())
+    rows = ROW.findall((ROOT / "docs/reference/json.md").read_text())
     return {command: NAMES.findall(keys) for commands, keys in rows for command in NAMES.findall(commands)}
 
 

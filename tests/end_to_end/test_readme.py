@@ -18,7 +18,7 @@ from fedul.data.source import user_cache
 from ..places import ROOT
 from .command import Fedul, Outcome, Warm, environment
 
-TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = ["", "demo", "example", "check", "train", "compare", "evaluate", "predict", "export", "report", "reproduce"]
 COMMANDS += ["methods", "algorithms", "datasets", "datasets fetch"]
@@ -59,11 +59,16 @@ def done(kind: str, step: str, warm: Warm, folder: Path) -> Outcome:
     return Outcome(ended.returncode, ended.stdout, ended.stderr)
 
 
-EXAMPLES = {path.name: found for path in TEXTS if (found := steps(path.read_text(encoding="utf-8"), ABSENT))}
+EXAMPLES = {
+    str(path.relative_to(ROOT)): found
+    for path in TEXTS
+    if (found := steps(path.read_text(encoding="utf-8"), ABSENT))
+}
 
 
 def test_the_guides_have_examples() -> None:
-    assert {"README.md", "guide.md", "sklearn.md", "federation.md"} <= EXAMPLES.keys()
+    pages = {"guide/own-data.md", "guide/scikit-learn.md", "federations/coordinator.md", "extending/method.md"}
+    assert {"README.md", *(f"docs/{page}" for page in pages)} <= EXAMPLES.keys()
 
 
 @pytest.mark.slow

@@ -33,6 +33,12 @@ class TrainedClient:
         Parameters and buffers. These are live tensors: copy what is to be kept.
     mean_gradient : dict of str to Tensor
         Mean over the local steps of the uncorrected local gradient; empty unless `Algorithm.needs_mean_gradient`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> TrainedClient({"weight": torch.ones(2)}, mean_gradient={}).weights["weight"]
+    tensor([1., 1.])
     """
 
     weights: Weights
@@ -49,6 +55,11 @@ class Correction:
         Strength of the pull towards the start weights.
     offset : dict of str to Tensor
         Constant term, by parameter name.
+
+    Examples
+    --------
+    >>> Correction(proximal=0.01)
+    Correction(proximal=0.01, offset={})
     """
 
     proximal: float = 0.0

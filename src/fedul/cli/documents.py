@@ -1,4 +1,4 @@
-"""Documents that `--json` prints and no other part of fedul has. `docs/json.md` lists all of them."""
+"""Documents that `--json` prints and no other part of fedul has. `docs/reference/json.md` lists all of them."""
 
 from __future__ import annotations
 

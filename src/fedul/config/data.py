@@ -18,7 +18,15 @@ from fedul.errors import InputError
 
 @dataclass(frozen=True)
 class BenchmarkDataConfig:
-    """A benchmark data set, and how it is partitioned into clients and sets."""
+    """A benchmark data set, and how it is partitioned into clients and sets.
+
+    Examples
+    --------
+    >>> import fedul
+    >>> study = fedul.load(fedul.BenchmarkDataConfig(data="digits", clients=3, sets=(10,), rows=600))
+    >>> [client.name for client in study.federation.clients]
+    ['client-1', 'client-2', 'client-3']
+    """
 
     data: str = option("digits", "Benchmark data set ('fedul datasets' lists them).")
     data_dir: str | None = option(None, "Folder with data files (default: FEDUL_DATA, then the user cache).")
@@ -60,7 +68,14 @@ class BenchmarkDataConfig:
 
 @dataclass(frozen=True)
 class FileDataConfig:
-    """A user's table or images, and the class priors of their sets."""
+    """A user's table or images, and the class priors of their sets.
+
+    Examples
+    --------
+    >>> data = FileDataConfig(data="patients.csv", priors="prevalence.csv", set_column="month")
+    >>> data.held_out, data.test_prior
+    (0.2, 'natural')
+    """
 
     data: str = option(
         "",

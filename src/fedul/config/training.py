@@ -24,7 +24,18 @@ GENERIC: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class TrainConfig(PrivacyOptions):
-    """How a classifier is trained."""
+    """How a classifier is trained.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> config = TrainConfig(method="fedul", model="linear", rounds=5)
+    >>> replace(config, rounds=10).rounds
+    10
+    >>> TrainConfig(rounds=-1)
+    Traceback (most recent call last):
+    fedul.errors.InputError: rounds: must be at least 0, got -1; change it, or leave it out.
+    """
 
     method: str = option("fedul-combined", "What a client minimises.")
     method_option: Mapping[str, Any] = option(

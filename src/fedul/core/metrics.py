@@ -45,6 +45,11 @@ class RoundMetrics(Document):
         Largest epsilon of the rows of a client so far; None if they are not protected, or no finite one is known.
     client_epsilon : float or None
         Epsilon of whole clients so far; None if they are not protected, or it is not finite.
+
+    Examples
+    --------
+    >>> RoundMetrics(round=1, loss=0.5, clients=3).to_dict()["held_out_loss"] is None
+    True
     """
 
     round: int

@@ -79,6 +79,13 @@ class TaskSpec:
     class_mix : ndarray of shape (K,) or None
         Class mix of all rows of the federation; None where it is not known. With it, a client can use how its sets
         differ from those of other clients.
+
+    Examples
+    --------
+    >>> import fedul
+    >>> spec = fedul.load("digits", clients=2, rows=400).federation.spec
+    >>> len(spec.classes), spec.input_shape
+    (10, (1, 8, 8))
     """
 
     classes: Sequence[str]

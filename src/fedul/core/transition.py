@@ -48,6 +48,14 @@ class Transition(nn.Module):
         Set priors, positive.
     test_prior : Tensor or ndarray of shape (K,)
         Test prior, positive.
+
+    Examples
+    --------
+    >>> transition = Transition([[0.9, 0.1], [0.2, 0.8]], set_priors=[0.5, 0.5], test_prior=[0.5, 0.5])
+    >>> transition(torch.tensor([[0.0, 0.0]])).exp()  # without evidence, both sets are as likely
+    tensor([[0.5000, 0.5000]])
+    >>> transition(torch.tensor([[50.0, 0.0]])).exp()  # a row that is surely of the first class: 0.9 to 0.2
+    tensor([[0.8182, 0.1818]])
     """
 
     joint: Tensor

@@ -34,6 +34,12 @@ class Update:
         Change of the buffers that changed, in floating point.
     message : dict of str to Tensor
         Further tensors of the algorithm, as declared by `Algorithm.message_spec`.
+
+    Examples
+    --------
+    >>> update = Update("north", {"weight": torch.zeros(2)}, rows=10, steps=4, loss=0.7)
+    >>> update.message
+    {}
     """
 
     client: str
@@ -57,6 +63,12 @@ class MeanUpdate:
         Mean of their effective steps.
     clients : float
         Number of updates, or the expected number where the exact one is private.
+
+    Examples
+    --------
+    >>> mean = MeanUpdate({"weight": torch.ones(2)}, {}, {}, steps=4, clients=3)
+    >>> mean.delta["weight"]
+    tensor([1., 1.])
     """
 
     delta: Weights

@@ -130,6 +130,14 @@ class Evaluation(Document, RichDisplay):
         Estimated coverage of prediction sets, on sets left out; empty if the accuracy cannot be estimated.
     sites : tuple of SiteEvaluation
         Reports of the sites. For a run on Flower only, where everything by class or set stays empty.
+
+    Examples
+    --------
+    >>> import fedul
+    >>> study = fedul.load("digits", clients=2, rows=400)
+    >>> evaluation = fedul.evaluate(fedul.train(study, method="fedul", model="linear", rounds=1), folds=2)
+    >>> len(evaluation.classes), evaluation.labels_used
+    (10, 0)
     """
 
     estimated_accuracy: float | None

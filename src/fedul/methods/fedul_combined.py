@@ -1,6 +1,6 @@
 """FedUL combined with proportion matching, consistency and refinement: efficient and robust, the default method.
 
-A method of this project, derived in `docs/combined.md`. Its loss is a weighted sum of
+A method of this project, derived in `docs/explanation/combined.md`. Its loss is a weighted sum of
 
     q  -log Q: the predicted set of each row (Lu et al., ICLR 2022), efficient if sets differ in their class mix only;
     p  the cross-entropy between the class priors of a set and the mean prediction over all its rows, which uses sets as
@@ -197,7 +197,7 @@ class RowPrivateCombined(FedULCombined):
 
     def alternatives(self, shape: tuple[int, ...], sets: int | None) -> Sequence[Alternative]:
         # Noise grows with the number of weights, and Adam makes steps of noise as long as those of a gradient. The
-        # gradients are clipped to 1, so the rate is larger than without (docs/dp-sgd.md).
+        # gradients are clipped to 1, so the rate is larger than without (docs/explanation/dp-sgd.md).
         training: dict[str, Any] = {"algorithm": "fedavg", "optimizer": "sgd", "learning_rate": 1.0, "rounds": 30}
         large = len(shape) == 3 and max(shape[1:]) > SMALL_IMAGE
         return [Alternative("private", training=training if large else {"model": "linear", **training})]

@@ -1,12 +1,12 @@
 """FedUL, refined: when the held-out loss levels off, clients train on soft labels that match the class priors.
 
-A method of this project, derived in `docs/refinement.md`. At the start of a round a client computes the posterior of
-each row *given its set* with the global model, proportional to f_k Pi_mk / pi_k, where f is the predicted posterior
-under the test prior pi, and Pi_m are the class priors of set m. It scales the classes of every set until the mean
-posterior of all its rows, held-out ones included, agrees with its class priors (Sinkhorn): exactly, if the priors are
-declared to be the class shares of these rows, and up to sampling error, if they are those of a population. The priors
-then constrain the set as a whole, not single rows. The client trains on these soft labels r under its class mix s, with
-logits z and the probability Q of the row's set:
+A method of this project, derived in `docs/explanation/refinement.md`. At the start of a round a client computes the
+posterior of each row *given its set* with the global model, proportional to f_k Pi_mk / pi_k, where f is the predicted
+posterior under the test prior pi, and Pi_m are the class priors of set m. It scales the classes of every set until the
+mean posterior of all its rows, held-out ones included, agrees with its class priors (Sinkhorn): exactly, if the priors
+are declared to be the class shares of these rows, and up to sampling error, if they are those of a population. The
+priors then constrain the set as a whole, not single rows. The client trains on these soft labels r under its class mix
+s, with logits z and the probability Q of the row's set:
 
     loss = phi * CE(r, softmax(z + log(s/pi))) + (1 - phi) * (-log Q),
 

@@ -49,6 +49,12 @@ class Targets:
         (..., n) bool, False for padded rows; None means that all rows are real.
     padding : mapping of str to float
         Value that pads an entry of `sets`, where that is not 0.
+
+    Examples
+    --------
+    >>> targets = Targets(rows={"set": torch.tensor([0, 1])}, sets={"share": torch.tensor([0.1, 0.6])})
+    >>> targets.at(torch.tensor([1]))["share"]
+    tensor([0.6000])
     """
 
     rows: Mapping[str, Tensor]
@@ -82,6 +88,12 @@ class Step:
         Values that hold for all rows of the client.
     weight : Tensor or None
         (..., n), summing to one; None means that all rows count the same.
+
+    Examples
+    --------
+    >>> step = Step(torch.zeros(2, 3), targets={}, weight=torch.tensor([1.0, 0.0]))  # the second row is padding
+    >>> step.mean(torch.tensor([4.0, 9.0]))
+    tensor(4.)
     """
 
     inputs: Tensor
@@ -133,6 +145,13 @@ class Task:
         Draws random targets for the rows of a step; for targets that are too large to draw for all rows.
     trained : int, optional
         Number of rows to train on, from the first; by default all.
+
+    Examples
+    --------
+    >>> index, targets = torch.arange(5), Targets(rows={"label": torch.arange(5)})
+    >>> task = Task(torch.zeros(5, 2), index, targets, Scaling())
+    >>> [len(step.inputs) for step in task.plan(torch.Generator().manual_seed(0), batch_size=2)]
+    [2, 3]
     """
 
     inputs: Tensor

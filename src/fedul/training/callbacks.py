@@ -38,6 +38,11 @@ class RunInfo:
         Rounds without a selected one after which the run ends; 0 if it does not end early.
     joint_runs : int
         Runs that this process trains at the same time, round by round, as one computation.
+
+    Examples
+    --------
+    >>> RunInfo(rounds=30, title="first").total
+    1
     """
 
     rounds: int

@@ -110,6 +110,14 @@ class RunResult(Document):
         What the run guarantees about rows and about clients, and what it does not; empty if it protects neither.
     secure_aggregation : AggregationResult or None
         What the coordinator saw; None if it saw single updates.
+
+    Examples
+    --------
+    >>> import fedul
+    >>> study = fedul.load("digits", clients=2, rows=400)
+    >>> result = fedul.train(study, method="fedul", model="linear", rounds=1).result
+    >>> result.rounds, result.data.clients
+    (1, 2)
     """
 
     rounds: int
@@ -151,6 +159,15 @@ class Run:
         Everything needed to repeat the run, as `config.json` has it; None for a run on Flower.
     site_classifiers : mapping of str to Classifier
         Classifiers of single clients, under algorithms that keep a part of the model there (`fedbn`); else empty.
+
+    Examples
+    --------
+    >>> import fedul
+    >>> run = fedul.train(fedul.load("digits", clients=2, rows=400), method="fedul", model="linear", rounds=2)
+    >>> len(run.history), run.labels_used
+    (2, 0)
+    >>> run.classifier.predict_proba(run.study.truth.test_inputs[:3]).shape
+    (3, 10)
     """
 
     classifier: Classifier

@@ -1,7 +1,7 @@
 """A coordinator sends weights with which every row gets the same answer, and solves for the class priors of a site.
 
 The held-out loss of such a network depends on the priors and the sizes of the sets only, and sites send it at 25
-temperatures. docs/security.md states this attack.
+temperatures. docs/privacy/threat-model.md states this attack.
 """
 
 from __future__ import annotations

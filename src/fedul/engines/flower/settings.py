@@ -91,8 +91,8 @@ class SiteConfig:
     max_message_mb: int = option(1024, "Size limit of received messages, in MB.", low=1)
     prior_epsilon: float | None = option(
         None,
-        "Perturb the class priors before anything uses them: epsilon of the class of one row (docs/privacy.md). They "
-        "are drawn once and stored in the state folder.",
+        "Perturb the class priors before anything uses them: epsilon of the class of one row "
+        "(docs/privacy/differential-privacy.md). They are drawn once and stored in the state folder.",
         above=0,
     )
     superlink: str | None = option(None, "Address of the coordinator, HOST:PORT.")

@@ -2,8 +2,9 @@
 
 The protocol is that of Bonawitz et al., *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS
 2017, in its variant against a malicious coordinator, and from twenty sites on with the neighbour graph of Bell et al.,
-*Secure Single-Server Aggregation with (Poly)Logarithmic Overhead*, CCS 2020. docs/secure-aggregation.md explains it
-message by message. This package does not send anything: it has the objects of both sides, which exchange bytes.
+*Secure Single-Server Aggregation with (Poly)Logarithmic Overhead*, CCS 2020. docs/privacy/secure-aggregation.md
+explains it message by message. This package does not send anything: it has the objects of both sides, which exchange
+bytes.
 
 What to use
 -----------

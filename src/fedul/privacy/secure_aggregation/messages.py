@@ -1,4 +1,6 @@
-"""The messages between coordinator and sites, in the order of a round. docs/secure-aggregation.md explains each.
+"""The messages between coordinator and sites, in the order of a round.
+
+docs/privacy/secure-aggregation.md explains each.
 
 Round numbers in brackets are those of Bonawitz et al., CCS 2017, figure 4; U1, U2, U3 are its sets of sites.
 """

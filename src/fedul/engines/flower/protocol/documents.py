@@ -1,7 +1,7 @@
 """Documents of requests and replies, one class each; `Message.read` validates what the other side sent.
 
-The reply to "evaluate_held_out" is `HeldOutSums`. docs/security.md lists what each reply discloses: rows, class priors
-and paths are in none of them.
+The reply to "evaluate_held_out" is `HeldOutSums`. docs/privacy/threat-model.md lists what each reply discloses:
+rows, class priors and paths are in none of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Refusal of weights that give every row the same answer.
 
 The held-out loss and the gradient of such a network do not depend on the rows, but on class priors and set sizes only.
-A coordinator that sends it can solve for the priors (docs/security.md). No network that has learned something is like
-that. What the output says about a row is measured by the mean divergence of the predictions from their mean,
+A coordinator that sends it can solve for the priors (docs/privacy/threat-model.md). No network that has learned
+something is like that. What the output says about a row is measured by the mean divergence of the predictions from
+their mean,
 
     mean_i KL(p_i || mean_j p_j),
 

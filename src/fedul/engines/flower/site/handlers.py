@@ -1,7 +1,7 @@
 """Replies of a site, one handler per kind of request.
 
-docs/security.md lists what each reply discloses. Rows, class priors and paths are in none of them. Errors go to the
-site's log. The coordinator receives the text of a `PublicError`, and of other errors only that there was one.
+docs/privacy/threat-model.md lists what each reply discloses. Rows, class priors and paths are in none of them. Errors
+go to the site's log. The coordinator receives the text of a `PublicError`, and of other errors only that there was one.
 """
 
 from __future__ import annotations
