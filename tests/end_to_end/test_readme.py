@@ -21,7 +21,7 @@ from .command import Fedul, Outcome, Warm, environment
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCED = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = ["", "demo", "example", "check", "train", "compare", "evaluate", "predict", "export", "report", "reproduce"]
-COMMANDS += ["methods", "algorithms", "datasets", "datasets fetch"]
+COMMANDS += ["methods", "algorithms", "datasets", "datasets fetch", "doctor"]
 COMMANDS += ["federation new", "federation keys", "federation site", "federation demo"]
 COMMANDS += ["federation roster new", "federation roster show", "federation roster verify"]
 ABSENT = [name for name in SOURCES if find_source(name) is None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from fedul import __version__
-from fedul.cli import compare, datasets, demo, federation, listing, predict, reproduce, run_commands, train
+from fedul.cli import compare, datasets, demo, doctor, federation, listing, predict, reproduce, run_commands, train
 from fedul.cli.options import examples, join_lines
 
 app = typer.Typer(
@@ -60,6 +60,7 @@ for command, *lines in (
     ),
     (listing.methods, "methods", "methods --json"),
     (listing.algorithms, "algorithms", "algorithms --json"),
+    (doctor.doctor, "doctor", "doctor --json"),
 ):
     app.command(command.__name__, help=join_lines(command.__doc__), epilog=examples(*lines))(command)
 app.add_typer(datasets.app, name="datasets")
