@@ -21,7 +21,7 @@ from fedul._utils.machine import (
 )
 from fedul.data.source import expand_folder, user_cache
 from fedul.installation.probe import Trial
-from fedul.installation.result import Issue, FolderStatus, MachineStatus, ProgramStatus
+from fedul.installation.result import FolderStatus, Issue, MachineStatus, ProgramStatus
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "bf16")
 """Instruction sets that matter to the speed of training: wide vectors, and 16 bits in hardware."""
