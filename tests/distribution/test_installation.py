@@ -66,7 +66,7 @@ def wheelhouse(distributions: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def installed(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the programs of a new environment in which fedul was installed as the air-gapped guide describes."""
+    """Return the folder of programs of a new environment with fedul, installed as the air-gapped guide describes."""
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", folder / "venv", at=folder)
     programs = folder / "venv" / "bin"
@@ -114,11 +114,9 @@ def test_a_wheel_that_was_altered_is_refused(wheelhouse: Path, installed: Path, 
     wheel.write_bytes(wheel.read_bytes() + b"\0")
     lines = [each for each in (altered / "requirements.txt").read_text().splitlines() if each.startswith("pooch")]
     (altered / "requirements.txt").write_text("\n".join(lines))
+    options = ["--no-index", "--find-links", ".", "--require-hashes", "--requirement", "requirements.txt"]
     ended = subprocess.run(
-        [
-            installed / "pip",
-            *"install --no-index --find-links . --require-hashes --target new -r requirements.txt".split(),
-        ],
+        [installed / "pip", "install", *options, "--target", "new"],
         cwd=altered,
         env={**os.environ, **OFFLINE},
         text=True,

@@ -13,7 +13,6 @@ app = typer.Typer(
     help="Train one classifier across sites that have no labels, only class proportions.",
     epilog=examples("demo", "example hospitals", "train --help"),
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )

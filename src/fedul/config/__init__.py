@@ -6,7 +6,16 @@ validates them.
 
 from __future__ import annotations
 
-from fedul.config.commands import EXECUTOR_HELP, EXECUTORS, RAY_ADDRESS_HELP, CompareConfig, RunConfig, check_executor
+from fedul.config.commands import (
+    EXECUTOR_HELP,
+    EXECUTORS,
+    EXPORT_FORMATS,
+    RAY_ADDRESS_HELP,
+    SCALES,
+    CompareConfig,
+    RunConfig,
+    check_executor,
+)
 from fedul.config.data import BenchmarkDataConfig, FileDataConfig
 from fedul.config.privacy import PrivacyOptions
 from fedul.config.shared import IN_MEMORY, NOISE_FORMULAS, PRIOR_RECIPES, SCORES
@@ -15,11 +24,13 @@ from fedul.config.training import GENERIC, TrainConfig
 __all__ = [
     "EXECUTORS",
     "EXECUTOR_HELP",
+    "EXPORT_FORMATS",
     "GENERIC",
     "IN_MEMORY",
     "NOISE_FORMULAS",
     "PRIOR_RECIPES",
     "RAY_ADDRESS_HELP",
+    "SCALES",
     "SCORES",
     "BenchmarkDataConfig",
     "CompareConfig",

@@ -13,6 +13,10 @@ EXECUTORS = ("processes", "ray")
 """Where the runs of a grid may be trained."""
 EXECUTOR_HELP = "Where runs are trained: in processes of this machine, or as tasks of a Ray cluster."
 RAY_ADDRESS_HELP = "HOST:PORT of a Ray cluster (default: the variable RAY_ADDRESS, else a local Ray is started)."
+SCALES = ("paper", "laptop", "smoke")
+"""Scales of `fedul reproduce`."""
+EXPORT_FORMATS = ("onnx", "card")
+"""Formats of `fedul export`."""
 
 
 @dataclass(frozen=True)
