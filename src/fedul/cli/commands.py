@@ -17,7 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command, *lines in (
-    (demo.demo, "demo", "demo --rounds 10 --seed 1"),
+    (demo.demo, "demo", "demo --rounds 10 --seed 1", "demo --plot demo.svg"),
     (demo.example, "example hospitals"),
     (
         train.check,

@@ -15,6 +15,7 @@ from fedul.config.commands import (
     CompareConfig,
     RunConfig,
     check_executor,
+    check_plot,
 )
 from fedul.config.data import BenchmarkDataConfig, FileDataConfig
 from fedul.config.privacy import PrivacyOptions
@@ -39,4 +40,5 @@ __all__ = [
     "RunConfig",
     "TrainConfig",
     "check_executor",
+    "check_plot",
 ]
