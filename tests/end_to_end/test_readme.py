@@ -18,7 +18,12 @@ from fedul.data.source import user_cache
 from ..places import ROOT
 from .command import Fedul, Outcome, Warm, environment
 
-TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = [ROOT / "README.md"]
+TEXTS += [
+    page
+    for folder in ("", "guide", "federations", "explanation")
+    for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+]
 FENCED = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = ["", "demo", "example", "check", "train", "compare", "evaluate", "predict", "export", "report", "reproduce"]
 COMMANDS += ["methods", "algorithms", "datasets", "datasets fetch", "doctor"]
@@ -63,7 +68,7 @@ EXAMPLES = {path.name: found for path in TEXTS if (found := steps(path.read_text
 
 
 def test_the_guides_have_examples() -> None:
-    assert {"README.md", "guide.md", "sklearn.md", "federation.md"} <= EXAMPLES.keys()
+    assert {"README.md", "guide.md", "sklearn.md", "federation.md", "python.md", "command-line.md"} <= EXAMPLES.keys()
 
 
 @pytest.mark.slow
