@@ -9,7 +9,7 @@ INSTALL := -m pip install --quiet --no-compile
 # Installation does not compile byte code, to be quick. Python must be allowed to cache it, or every process compiles again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo federation test test-slow sites ray lint format bench constraints clean
+.PHONY: help demo federation test test-slow sites ray lint format bench wheels wheelhouse constraints clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,14 @@ bench: $(BENCH)/.ready ## Measure speed and memory, also of other simulators (ha
 	$(BENCH)/bin/python benchmarks/many_clients.py
 	$(BENCH)/bin/python benchmarks/memory.py
 	$(BENCH)/bin/python benchmarks/startup.py
+
+wheels: $(VENV)/.dev ## Build the wheel and the source distribution into dist/, and check them
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/twine check --strict dist/*
+
+wheelhouse: | $(BIN)/python ## Collect all wheels for an installation without network: make wheelhouse EXTRAS=flower,privacy
+	$(BIN)/python tools/wheelhouse.py wheelhouse --extras '$(EXTRAS)'
 
 constraints: | $(BIN)/python ## Update constraints.txt to the newest versions that pyproject.toml accepts (a few minutes)
 	@set -e; new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedul._utils.lazy import lazy_exports
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Names are imported when they are used: `import fedul` and `fedul --help` do not wait for torch.
 _HOMES = {
@@ -13,6 +13,7 @@ _HOMES = {
     "Callback": "training.callbacks",
     "CheckResult": "evaluation.check_result",
     "Classifier": "classifier",
+    "DoctorResult": "installation.result",
     "Evaluation": "evaluation.document",
     "Federation": "core.federation",
     "FedulError": "errors",
@@ -27,6 +28,7 @@ _HOMES = {
     "UnlabeledSets": "core.unlabeled_sets",
     "adjust_sites": "data.adjust_sites",
     "check": "evaluation.check",
+    "doctor": "installation.doctor",
     "evaluate": "evaluation.evaluate",
     "compare": "experiments.compare",
     "export": "exporting.export",

@@ -20,6 +20,8 @@ from fedul.evaluation.document import Evaluation as Evaluation
 from fedul.evaluation.evaluate import evaluate as evaluate
 from fedul.experiments.compare import compare as compare
 from fedul.exporting.export import export as export
+from fedul.installation.doctor import doctor as doctor
+from fedul.installation.result import DoctorResult as DoctorResult
 from fedul.methods.base import Method as Method
 from fedul.reporting.report import report as report
 from fedul.sklearn import FedULClassifier as FedULClassifier

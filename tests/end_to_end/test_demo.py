@@ -9,7 +9,7 @@ from fedul.config import CompareConfig
 from fedul.experiments.variants import parse_variants
 
 from ..runs import contents
-from .checks import is_one_sentence
+from .checks import is_one_sentence, refuses
 from .command import Fedul, Outcome, Warm
 
 METHODS = [
@@ -42,12 +42,13 @@ def test_the_demo_compares_methods_in_one_json_document(fedul: Fedul, tmp_path: 
 @pytest.fixture(scope="module")
 def shown(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     folder = tmp_path_factory.mktemp("shown")
-    return folder, warm.run("demo --rounds 1 --seed 3 --out demo", folder)
+    return folder, warm.run("demo --rounds 1 --seed 3 --out demo --plot demo.svg", folder)
 
 
 def test_the_demo_prints_a_table_and_a_summary(shown: tuple[Path, Outcome]) -> None:
-    _, outcome = shown
+    folder, outcome = shown
     assert outcome.code == 0
+    assert "fedul-combined (0 labels)" in (folder / "demo.svg").read_text()
     rows = [line for line in outcome.out.splitlines() if "%" in line]
     assert [row.strip().split("  ")[0] for row in rows] == METHODS
     assert "labels used" in outcome.out
@@ -62,6 +63,10 @@ def test_the_runs_of_a_demo_are_a_comparison_that_can_be_continued(
     outcome = fedul("compare --methods fedul --seeds 2 --seed 3 --rounds 1 --out demo --resume --json")
     assert outcome.code == 0
     assert len(outcome.document["results"][0]["errors"]) == 2
+
+
+def test_a_plot_that_cannot_be_written_is_refused_before_training(fedul: Fedul, tmp_path: Path) -> None:
+    refuses(fedul, tmp_path, "demo --plot demo.gif", "plot: 'demo.gif' is neither .svg nor .png")
 
 
 def test_the_demo_does_not_write_into_a_folder_that_is_in_use(fedul: Fedul, tmp_path: Path) -> None:

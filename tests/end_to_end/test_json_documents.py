@@ -53,6 +53,7 @@ def fedul(warm: Warm, trained_hospitals: Path) -> Fedul:
         ("algorithms", ""),
         ("datasets", ""),
         ("reproduce", ""),
+        ("doctor", ""),
     ],
 )
 def test_a_document_has_exactly_the_keys_that_are_documented(fedul: Fedul, command: str, options: str) -> None:

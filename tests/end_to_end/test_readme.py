@@ -21,7 +21,7 @@ from .command import Fedul, Outcome, Warm, environment
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = ["", "demo", "example", "check", "train", "compare", "evaluate", "predict", "export", "report", "reproduce"]
-COMMANDS += ["methods", "algorithms", "datasets", "datasets fetch"]
+COMMANDS += ["methods", "algorithms", "datasets", "datasets fetch", "doctor"]
 COMMANDS += ["federation new", "federation keys", "federation site", "federation demo"]
 COMMANDS += ["federation roster new", "federation roster show", "federation roster verify"]
 ABSENT = [name for name in SOURCES if find_source(name) is None]
@@ -67,7 +67,7 @@ EXAMPLES = {
 
 
 def test_the_guides_have_examples() -> None:
-    pages = {"guide/own-data.md", "guide/scikit-learn.md", "federations/coordinator.md", "extending/method.md"}
+    pages = {"guide/own-data.md", "guide/python.md", "guide/command-line.md", "guide/scikit-learn.md", "federations/coordinator.md", "extending/method.md"}
     assert {"README.md", *(f"docs/{page}" for page in pages)} <= EXAMPLES.keys()
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedul.experiments.comparison_result import VariantResult
-from fedul.experiments.figures import _measured_errors, draw_errors
+from fedul.experiments.figures import _measured_errors, draw_bars, draw_errors
 from fedul.experiments.variants import Variant
 
 
@@ -35,6 +35,17 @@ def test_an_svg_names_every_variant_as_text(tmp_path: Path) -> None:
     root = ElementTree.fromstring((tmp_path / "plot.svg").read_text())
     words = {"".join(element.itertext()).strip() for element in root.iter() if element.tag.endswith("}text")}
     assert {"fedul", "supervised labels=0.1", "digits & more", "round", "test error (%)"} <= words
+
+
+def test_a_bar_chart_has_the_number_and_labels_of_every_variant_and_is_readable_on_dark_pages(tmp_path: Path) -> None:
+    draw_bars(RESULTS, tmp_path / "bars.svg", "digits & more")
+    text = (tmp_path / "bars.svg").read_text()
+    root = ElementTree.fromstring(text)
+    words = {"".join(element.itertext()).strip() for element in root.iter() if element.tag.endswith("}text")}
+    assert {"digits & more", "fedul (0 labels)", "15.00", "supervised labels=0.1 (0 labels)", "5.00"} <= words
+    assert "prefers-color-scheme: dark" in text
+    draw_bars(RESULTS, tmp_path / "bars.png", "digits & more")
+    assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
 def test_a_png_file_is_a_png(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fedul.config import TrainConfig
+from fedul.config import SCALES, TrainConfig
 from fedul.errors import InputError
-from fedul.experiments.paper import SCALES, Experiment, build_experiment, experiment_names, load_experiment
+from fedul.experiments.paper import Experiment, build_experiment, experiment_names, load_experiment
 
 DOCUMENT: dict[str, Any] = {
     "title": "Errors",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch import nn
 
+from fedul._utils.machine import available_cores as available_cores
+from fedul._utils.machine import memory_bytes, processor_name
 from fedul.errors import InputError
 
 
@@ -33,23 +32,13 @@ def device_or_auto(name: str) -> str:
     return name
 
 
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def describe_machine() -> str:
     """Return a description of this machine: processor, cores, memory, GPU and torch version."""
-    name = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
-    memory = ""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        memory = f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GB"
+    total = memory_bytes()
+    memory = "" if total is None else f", {total / 2**30:.0f} GB"
     graphics = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ", no GPU"
     count = available_cores()
-    return f"{name}, {count} core{'s' if count > 1 else ''}{memory}{graphics}; torch {torch.__version__}"
+    return f"{processor_name()}, {count} core{'s' if count > 1 else ''}{memory}{graphics}; torch {torch.__version__}"
 
 
 def default_threads(module: nn.Module) -> int:

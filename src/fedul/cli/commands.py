@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from fedul import __version__
-from fedul.cli import compare, datasets, demo, federation, listing, predict, reproduce, run_commands, train
+from fedul.cli import compare, datasets, demo, doctor, federation, listing, predict, reproduce, run_commands, train
 from fedul.cli.options import examples, join_lines
 
 app = typer.Typer(
@@ -13,12 +13,11 @@ app = typer.Typer(
     help="Train one classifier across sites that have no labels, only class proportions.",
     epilog=examples("demo", "example hospitals", "train --help"),
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command, *lines in (
-    (demo.demo, "demo", "demo --rounds 10 --seed 1"),
+    (demo.demo, "demo", "demo --rounds 10 --seed 1", "demo --plot demo.svg"),
     (demo.example, "example hospitals"),
     (
         train.check,
@@ -60,6 +59,7 @@ for command, *lines in (
     ),
     (listing.methods, "methods", "methods --json"),
     (listing.algorithms, "algorithms", "algorithms --json"),
+    (doctor.doctor, "doctor", "doctor --json"),
 ):
     app.command(command.__name__, help=join_lines(command.__doc__), epilog=examples(*lines))(command)
 app.add_typer(datasets.app, name="datasets")

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedul.cli import show
+from fedul.cli.completion import complete_data
 from fedul.cli.options import Json, examples
 
 WIDTH_WITH_LICENCE = 80
@@ -68,7 +69,7 @@ def datasets(
 
 @app.command(epilog=examples("datasets fetch mnist", "datasets fetch mnist --data-dir ~/data"))
 def fetch(
-    name: Annotated[str, typer.Argument(help="Name of the data set.")],
+    name: Annotated[str, typer.Argument(help="Name of the data set.", autocompletion=complete_data)],
     data_dir: Annotated[str | None, typer.Option(help="Folder to download to (default: the user cache).")] = None,
     mirror: Annotated[str | None, typer.Option(help="Address to download the files from instead.")] = None,
     json: Json = False,

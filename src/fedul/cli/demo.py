@@ -15,7 +15,9 @@ from fedul._utils.files import require_unused
 from fedul.cli import show
 from fedul.cli.documents import FilesDocument
 from fedul.cli.options import Json, default_folder
+from fedul.config import check_plot
 
+TITLE = "Handwritten digits: 5 clients, 10 sets each; test digits by other writers"
 COLUMNS = ("--client-column", "hospital", "--set-column", "month")
 """Options for the tables of the example."""
 
@@ -27,6 +29,7 @@ def demo(
     out: Annotated[str | None, typer.Option(help="Folder for the runs (default: a new one under runs/).")] = None,
     rounds: Annotated[int | None, typer.Option(help="Global rounds (default: those of a comparison).", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of all randomness.", min=0)] = 0,
+    plot: Annotated[str | None, typer.Option(help="Bar chart of the table to write, .svg or .png.")] = None,
     json: Json = False,
 ) -> None:
     """Train on handwritten digits across five clients, with every method.
@@ -35,16 +38,20 @@ def demo(
     """
     folder = Path(out or default_folder("demo"))
     require_unused(folder, "--out")
+    check_plot(plot)
 
     from fedul.experiments.compare import compare
+    from fedul.experiments.figures import draw_bars
 
     with show.TrainingProgress() as progress:
         comparison = compare("digits", seeds=1, out=folder, rounds=rounds or 0, seed=seed, callbacks=[progress])
+    if plot is not None:
+        draw_bars(comparison.results, Path(plot), TITLE)
     fields = [(result.variant.title, result.labels_used, result.mean, result.seconds) for result in comparison.results]
     keys = ("method", "labels_used", "test_error", "seconds")
     show.print_result(
         json,
-        {"results": [dict(zip(keys, each, strict=True)) for each in fields], "run": str(folder)},
+        {"results": [dict(zip(keys, each, strict=True)) for each in fields], "run": str(folder), "plot": plot},
         _view(comparison.results),
         f"runs: [bold]{escape(str(folder))}[/]; more seeds and plots: fedul compare",
     )
@@ -71,8 +78,7 @@ def example(
 
 
 def _view(results: Sequence[VariantResult]) -> Group:
-    title = "Handwritten digits: 5 clients, 10 sets each; test digits by other writers"
-    table = make_table(["method"], ["labels used", "test error"], title)
+    table = make_table(["method"], ["labels used", "test error"], TITLE)
     table.add_column("", no_wrap=True, overflow="crop")
     errors = {result.variant.title: result.mean for result in results}
     last_unlabeled = max((i for i, result in enumerate(results) if not result.labels_used), default=-1)

@@ -14,6 +14,7 @@ from rich.table import Table
 from fedul._utils.display import make_table
 from fedul._utils.files import require_unused
 from fedul.cli import roster, show
+from fedul.cli.completion import complete_algorithm
 from fedul.cli.documents import FilesDocument
 from fedul.cli.options import Json, default_folder, examples, with_options
 from fedul.config import TrainConfig
@@ -86,7 +87,9 @@ def site(settings: Annotated[str, typer.Argument(help="Settings file of the site
 def demo(
     rounds: Annotated[int, typer.Option(help="Global rounds.", min=1)] = 5,
     sites: Annotated[int, typer.Option(help="Sites, each in separate processes on this machine.", min=2, max=20)] = 5,
-    algorithm: Annotated[str, typer.Option(help="How updates become the next global model.")] = "fedavg",
+    algorithm: Annotated[
+        str, typer.Option(help="How updates become the next global model.", autocompletion=complete_algorithm)
+    ] = "fedavg",
     secure_aggregation: Annotated[
         bool, typer.Option("--secure-aggregation", help="Hide every single update: the coordinator learns sums only.")
     ] = False,

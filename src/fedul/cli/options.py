@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from fedul._utils.settings import read_toml, with_underscores
+from fedul.cli.completion import COMPLETERS, complete_choice
 from fedul.config import BenchmarkDataConfig, FileDataConfig
 from fedul.errors import unknown_name
 
@@ -136,7 +137,8 @@ def _annotation(f: Field[Any], hint: Any, panel: str) -> Any:
     help = meta["help"] + (f" ({'; '.join(details)})" if details else "")
     flag = FLAG_PAIRS.get(f.name, f"--{f.name.replace('_', '-')}")
     kind: Any = list[str] if f.name.endswith("_option") else bool if hint is bool else str if meta["parse"] else hint
-    option = typer.Option(flag, help=help, show_default=False, rich_help_panel=panel)
+    complete = COMPLETERS.get(f.name) or (complete_choice(meta["choices"]) if meta["choices"] else None)
+    option = typer.Option(flag, help=help, show_default=False, rich_help_panel=panel, autocompletion=complete)
     return Annotated[kind | None, option]
 
 

@@ -11,8 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedul.cli import show
+from fedul.cli.completion import complete_choice, complete_data, complete_experiment
 from fedul.cli.options import Json
-from fedul.config import EXECUTOR_HELP, EXECUTORS, RAY_ADDRESS_HELP
+from fedul.config import EXECUTOR_HELP, EXECUTORS, RAY_ADDRESS_HELP, SCALES
 
 if TYPE_CHECKING:
     from fedul.experiments.paper import Experiment
@@ -20,15 +21,23 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Table or figure; without it, they are listed.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Table or figure; without it, they are listed.", autocompletion=complete_experiment),
+    ] = None,
     scale: Annotated[
-        str, typer.Option(help="paper: the published setting; laptop: what two cores finish; smoke: a test on digits.")
+        str,
+        typer.Option(
+            help="paper: the published setting; laptop: what two cores finish; smoke: a test on digits.",
+            autocompletion=complete_choice(SCALES),
+        ),
     ] = "laptop",
     only: Annotated[
         str | None, typer.Option(help="Cells to run, by their axes: 'split=iid,sets=10|20'; --json lists the axes.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Another data set for all cells (table2: mednist, brain-mri).")
+        str | None,
+        typer.Option(help="Another data set for all cells (table2: mednist, brain-mri).", autocompletion=complete_data),
     ] = None,
     data_dir: Annotated[str | None, typer.Option(help="Folder with data files.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds (default: the table's).", min=1, max=1000)] = None,
@@ -44,7 +53,9 @@ def reproduce(
     jobs: Annotated[
         int, typer.Option(help="Concurrent runs (0 = one per core at laptop scale, else one).", min=0, max=1024)
     ] = 0,
-    executor: Annotated[str, typer.Option(help=EXECUTOR_HELP)] = EXECUTORS[0],
+    executor: Annotated[str, typer.Option(help=EXECUTOR_HELP, autocompletion=complete_choice(EXECUTORS))] = EXECUTORS[
+        0
+    ],
     ray_address: Annotated[str | None, typer.Option(help=RAY_ADDRESS_HELP)] = None,
     out: Annotated[
         str, typer.Option(help="Folder for the results; runs that it holds are not repeated.")

@@ -9,8 +9,10 @@ import typer
 from rich.markup import escape
 
 from fedul.cli import show
+from fedul.cli.completion import complete_choice
 from fedul.cli.documents import ExportDocument, ReportDocument
 from fedul.cli.options import Json, ModelFactory, MovedData, MovedPriors, RunPath, Site
+from fedul.config import EXPORT_FORMATS
 
 
 def evaluate(
@@ -56,7 +58,12 @@ def evaluate(
 
 def export(
     run: RunPath,
-    format: Annotated[str, typer.Option(help="onnx (the classifier) or card (a model card).")],
+    format: Annotated[
+        str,
+        typer.Option(
+            help="onnx (the classifier) or card (a model card).", autocompletion=complete_choice(EXPORT_FORMATS)
+        ),
+    ],
     out: Annotated[
         str | None,
         typer.Option(help="File to write (default: model.onnx, or model-card.json and model-card.md, in the run)."),

@@ -6,7 +6,17 @@ validates them.
 
 from __future__ import annotations
 
-from fedul.config.commands import EXECUTOR_HELP, EXECUTORS, RAY_ADDRESS_HELP, CompareConfig, RunConfig, check_executor
+from fedul.config.commands import (
+    EXECUTOR_HELP,
+    EXECUTORS,
+    EXPORT_FORMATS,
+    RAY_ADDRESS_HELP,
+    SCALES,
+    CompareConfig,
+    RunConfig,
+    check_executor,
+    check_plot,
+)
 from fedul.config.data import BenchmarkDataConfig, FileDataConfig
 from fedul.config.privacy import PrivacyOptions
 from fedul.config.shared import IN_MEMORY, NOISE_FORMULAS, PRIOR_RECIPES, SCORES
@@ -15,11 +25,13 @@ from fedul.config.training import GENERIC, TrainConfig
 __all__ = [
     "EXECUTORS",
     "EXECUTOR_HELP",
+    "EXPORT_FORMATS",
     "GENERIC",
     "IN_MEMORY",
     "NOISE_FORMULAS",
     "PRIOR_RECIPES",
     "RAY_ADDRESS_HELP",
+    "SCALES",
     "SCORES",
     "BenchmarkDataConfig",
     "CompareConfig",
@@ -28,4 +40,5 @@ __all__ = [
     "RunConfig",
     "TrainConfig",
     "check_executor",
+    "check_plot",
 ]

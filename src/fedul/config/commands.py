@@ -13,6 +13,10 @@ EXECUTORS = ("processes", "ray")
 """Where the runs of a grid may be trained."""
 EXECUTOR_HELP = "Where runs are trained: in processes of this machine, or as tasks of a Ray cluster."
 RAY_ADDRESS_HELP = "HOST:PORT of a Ray cluster (default: the variable RAY_ADDRESS, else a local Ray is started)."
+SCALES = ("paper", "laptop", "smoke")
+"""Scales of `fedul reproduce`."""
+EXPORT_FORMATS = ("onnx", "card")
+"""Formats of `fedul export`."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +64,19 @@ class CompareConfig:
         if self.resume and self.out is None:
             raise InputError("--resume needs --out, the folder of the comparison to continue.")
         check_executor(self.executor, self.ray_address)
-        if self.plot is not None and not self.plot.endswith((".svg", ".png")):
-            raise InputError(f"plot: '{self.plot}' is neither .svg nor .png.")
-        for name, file in (("csv", self.csv), ("plot", self.plot)):
-            if file is not None and os.path.isdir(file):
-                raise InputError(f"{name}: '{file}' is a folder; name a file.")
+        check_plot(self.plot)
+        if self.csv is not None and os.path.isdir(self.csv):
+            raise InputError(f"csv: '{self.csv}' is a folder; name a file.")
+
+
+def check_plot(file: str | None) -> None:
+    """Raise InputError if the name of a plot is no name of an SVG or PNG file."""
+    if file is None:
+        return
+    if not file.endswith((".svg", ".png")):
+        raise InputError(f"plot: '{file}' is neither .svg nor .png.")
+    if os.path.isdir(file):
+        raise InputError(f"plot: '{file}' is a folder; name a file.")
 
 
 def check_executor(executor: str, ray_address: str | None) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from fedul.experiments.paper_cells import CellResult
 
 LINE_STYLES = ("-", "--", ":", "-.")
+INK, INK_ON_DARK = "#24292f", "#e6edf3"
+"""Colour of text and lines of a plot without background, on light and on dark pages."""
+BAR, BAR_WITH_LABELS = "#2f81f7", "#8b949e"
 PUBLISHED_OFFSET = 0.08
 """Distance of published points from ours, so that error bars do not cover each other."""
 
@@ -57,6 +60,25 @@ def draw_measures(results: Sequence[VariantResult], path: Path, title: str) -> N
         axes.grid(alpha=0.3)
 
 
+def draw_bars(results: Sequence[VariantResult], path: Path, title: str) -> None:
+    """Draw the mean of every variant as a bar with its number, and those that used labels in another colour.
+
+    The plot has no background. As SVG it has light text on a page that the reader's system shows dark.
+    """
+    names = [f"{result.variant.title} ({result.labels_used:,} labels)" for result in results]
+    values = [result.measure.scale * result.mean for result in results]
+    colours = [BAR_WITH_LABELS if result.labels_used else BAR for result in results]
+    with _axes(path, (7.5, 0.8 + 0.36 * len(results)), see_through=True) as axes:
+        bars = axes.barh(names, values, color=colours, height=0.66)
+        axes.bar_label(bars, [f"{value:.{results[0].measure.decimals}f}" for value in values], padding=4, color=INK)
+        axes.invert_yaxis()
+        axes.margins(x=0.1)
+        axes.set_title(title, loc="left", color=INK, fontsize="medium")
+        axes.set_xlabel(results[0].measure.heading, color=INK)
+        axes.tick_params(colors=INK, length=0)
+        axes.spines[:].set_visible(False)
+
+
 def draw_experiment(experiment: Experiment, results: Sequence[CellResult], path: Path) -> None:
     """Draw a reproduced figure: ours with error bars over seeds, and the published points beside them."""
     x = experiment.x or experiment.rows[-1]
@@ -92,8 +114,8 @@ def _measured_errors(result: VariantResult) -> tuple[NDArray[np.int64], NDArray[
 
 
 @contextmanager
-def _axes(path: Path, size: tuple[float, float]) -> Iterator[Any]:
-    """Yield axes to draw on, then write the plot in the format that the suffix names."""
+def _axes(path: Path, size: tuple[float, float], *, see_through: bool = False) -> Iterator[Any]:
+    """Yield axes to draw on, then write the plot in the format that the suffix names, as SVG without background."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns about a home folder without a cache
 
     import matplotlib
@@ -109,5 +131,13 @@ def _axes(path: Path, size: tuple[float, float]) -> Iterator[Any]:
             axes.legend(frameon=False, fontsize="small")
         content = io.BytesIO()
         kind = path.suffix.lstrip(".")
-        figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    write_bytes(path, content.getvalue())
+        metadata = {"Date": None} if kind == "svg" else None
+        figure.savefig(content, format=kind, dpi=150, metadata=metadata, transparent=see_through and kind == "svg")
+    write_bytes(path, _with_dark_ink(content.getvalue()) if see_through and kind == "svg" else content.getvalue())
+
+
+def _with_dark_ink(svg: bytes) -> bytes:
+    """Return an SVG whose ink is light where the page is dark."""
+    rules = "".join(f'[style*="{kind}: {INK}"] {{ {kind}: {INK_ON_DARK} !important }}' for kind in ("fill", "stroke"))
+    style = f"<style>@media (prefers-color-scheme: dark) {{ {rules} }}</style>"
+    return svg.replace(b"<defs>", f"{style}\n<defs>".encode(), 1)

@@ -14,11 +14,10 @@ from itertools import product
 from typing import Any
 
 from fedul._utils.settings import build_configs, parse_name_values
-from fedul.config import BenchmarkDataConfig, TrainConfig
+from fedul.config import SCALES, BenchmarkDataConfig, TrainConfig
 from fedul.errors import InputError, unknown_name
 from fedul.experiments.cell import Cell, Published
 
-SCALES = ("paper", "laptop", "smoke")
 SMOKE_SETTINGS = {"data": "digits", "rows": 0}
 """At the smallest scale, every data set is replaced by the embedded one."""
 COMMAND_OPTIONS = ("data", "data_dir", "rounds")

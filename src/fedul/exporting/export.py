@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from fedul._utils.files import as_path, write_bytes, write_json
 from fedul.classifier import Classifier
+from fedul.config import EXPORT_FORMATS
 from fedul.data.class_mix import parse_class_mix
 from fedul.errors import InputError, unknown_name
 from fedul.evaluation.document import Evaluation
@@ -19,7 +20,6 @@ from fedul.models import Model
 from fedul.training import Run, RunFolder
 from fedul.training.run_files import MODEL_CARD, ONNX_MODEL
 
-FORMATS = ("onnx", "card")
 NOT_COMPARED = (
     "the file was not compared with the classifier, because onnxruntime is not installed (pip install 'fedul[onnx]')"
 )
@@ -101,8 +101,8 @@ def export_files(
     evaluation: Evaluation | None = None,
 ) -> ExportResult:
     """Export as `export` does, and return all that is known of the files."""
-    if format not in FORMATS:
-        raise unknown_name("format", str(format), FORMATS)
+    if format not in EXPORT_FORMATS:
+        raise unknown_name("format", str(format), EXPORT_FORMATS)
     classifier = _classifier_of(run, model, site)
     if prior is not None:
         if isinstance(prior, str):
