@@ -95,6 +95,13 @@ class SiteConfig:
         "are drawn once and stored in the state folder.",
         above=0,
     )
+    row_epsilon: float | None = option(
+        None,
+        "Epsilon that the rows of this site may spend in all runs together (docs/privacy.md). Runs without private "
+        "rows are refused.",
+        above=0,
+    )
+    row_delta: float = option(1e-5, "Delta of row-epsilon.", low=1e-12, high=0.1)
     superlink: str | None = option(None, "Address of the coordinator, HOST:PORT.")
     root_certificates: str | None = option(
         None, "File with the certificate of the authority that the coordinator uses (default: those of the system)."

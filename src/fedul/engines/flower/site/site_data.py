@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fedul._utils.settings import refuse_unknown, to_dict, with_underscores
 from fedul.config import BenchmarkDataConfig, FileDataConfig
 from fedul.core import Study, UnlabeledSets
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 PATHS = ("data", "priors", "data_dir", "public_columns")
 ROW_CACHE = "rows.safetensors"
 CLIENT_STATES = "clients"
+EMPTY = {"nothing": torch.zeros(1)}
+"""Stored where there are no tensors, so that a lost file differs from one that never existed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,10 +160,14 @@ class SiteData:
         """Name and key of the site, with the roster that it holds; None without a key."""
         return SiteIdentity.read(self.config)
 
+    @property
+    def state(self) -> Path:
+        """The private state folder, created if needed."""
+        return private_folder(Path(self.config.state))
+
     def run_folder(self, run: str) -> Path:
         """Return the private folder of a run, created if needed."""
-        state = private_folder(Path(self.config.state))
-        return private_folder(state / hashlib.sha256(run.encode()).hexdigest()[:16])
+        return private_folder(self.state / hashlib.sha256(run.encode()).hexdigest()[:16])
 
     @cached_property
     def _file_rows(self) -> FileRows:
@@ -196,10 +204,9 @@ class SiteData:
     def _perturbed(self, client: UnlabeledSets) -> UnlabeledSets:
         """Return the client with perturbed class priors, if the site's settings ask for them."""
         with self.explain_state_errors():
-            state = private_folder(Path(self.config.state))
-            client, is_new = perturb_site(client, self.classes, self.config.prior_epsilon, state)
+            client, is_new = perturb_site(client, self.classes, self.config.prior_epsilon, self.state)
         if is_new:
-            total = sum(draw.epsilon for draw in read_draws(state))
+            total = sum(draw.epsilon for draw in read_draws(self.state))
             log_warning(f"class priors are perturbed; all draws so far have epsilon {total:g} together.")
         return client
 
