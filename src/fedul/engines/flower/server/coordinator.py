@@ -37,6 +37,7 @@ from fedul.errors import EnvironmentFailure, InputError, unknown_name
 from fedul.methods import METHODS
 from fedul.models.weights import weights_of
 from fedul.privacy.dp_sgd.network_check import check_network
+from fedul.privacy.statement import guarantee_warnings
 from fedul.privacy.update_chain import build_update_chain
 from fedul.reporting.page import render_page
 from fedul.reporting.report_data import collect_folder
@@ -81,6 +82,8 @@ class LogProgress(Callback):
     def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
         if result is not None:
             self.on_warning(f"done: round {result.selected_round} of {result.rounds} is delivered, in {run.folder}.")
+            for statement in result.privacy:
+                self.on_warning(f"privacy: {statement.headline}.")
 
 
 def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Run:
@@ -161,7 +164,7 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     protection = protect_clients(training, algorithm, module, folder.client_ledger())
     parts = (spec, None, module, training.model, method, algorithm, engine, store)
     context = RunContext(*parts, protection=protection)
-    warnings = [*recipe.left_out(None), *method.startup_warnings(training.rounds)]
+    warnings = [*recipe.left_out(None), *guarantee_warnings(training), *method.startup_warnings(training.rounds)]
     warnings += algorithm.startup_warnings(weights_of(module), len(sites))
     if not totals["identifying_sites"]:
         warnings.append(
