@@ -120,6 +120,13 @@ class SiteConfig:
         validate_fields(self)
         if not is_valid_site_name(self.name):
             raise InputError("name: the site needs a name of at most 100 printable characters.")
+        if self.require_secure_aggregation and None in (self.key, self.roster):
+            raise InputError(
+                "require-secure-aggregation: needs the key of this site and the roster of all sites; give both (key, "
+                "roster)."
+            )
+        if self.row_delta != SiteConfig.row_delta and self.row_epsilon is None:
+            raise InputError("row-delta: limits nothing without row-epsilon; add it.")
 
 
 def is_valid_site_name(name: Any) -> bool:

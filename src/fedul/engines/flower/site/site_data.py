@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fedul._utils.settings import refuse_unknown, to_dict, with_underscores
+from fedul._utils.settings import to_dict
 from fedul.config import BenchmarkDataConfig, FileDataConfig
 from fedul.core import Study, UnlabeledSets
-from fedul.data import SOURCES
 from fedul.data.files.schema.table import Number, TableSchema
 from fedul.data.files.signature import DataSignature
-from fedul.data.load import resolve_data_config
 from fedul.engines.client_store import DiskStore
 from fedul.engines.flower.identity.roster import SiteIdentity
 from fedul.engines.flower.protocol.run_spec import RunSpec
@@ -30,14 +28,13 @@ from fedul.engines.flower.secure.statistics import SiteTotals
 from fedul.engines.flower.settings import SiteConfig
 from fedul.engines.flower.site.row_cache import read_row_cache, write_row_cache
 from fedul.engines.flower.site.site_adjustment import adjust_site
-from fedul.engines.flower.site.site_file import private_folder, read_site_file, resolve_beside
+from fedul.engines.flower.site.site_file import private_folder, read_site_settings
 from fedul.engines.flower.site.site_priors import perturb_site, read_draws
 from fedul.errors import EnvironmentFailure, InputError
 
 if TYPE_CHECKING:
     from fedul.data.files.load import FileRows
 
-PATHS = ("data", "priors", "data_dir", "public_columns")
 ROW_CACHE = "rows.safetensors"
 CLIENT_STATES = "clients"
 EMPTY = {"nothing": torch.zeros(1)}
@@ -62,20 +59,7 @@ class SiteData:
     @classmethod
     def read(cls, path: str) -> SiteData:
         """Read a site's settings file; paths in it are relative to its folder."""
-        file = Path(path).expanduser()
-        config, options = read_site_file(path)
-        try:
-            refuse_unknown("setting in [data]", options, BenchmarkDataConfig, FileDataConfig)
-            options = with_underscores(options)
-            for name in PATHS:
-                if isinstance(options.get(name), str) and options[name] not in SOURCES:
-                    options[name] = str(resolve_beside(file, options[name]))
-            data = resolve_data_config(options)
-            if isinstance(data, FileDataConfig) and data.site_adjustment != "off":
-                raise InputError("site-adjustment: is set at the coordinator, for all sites; leave it out here.")
-            return cls(config, data)
-        except InputError as problem:
-            raise InputError(f"{file}: {problem}") from None
+        return cls(*read_site_settings(path))
 
     @property
     def rows(self) -> int:
