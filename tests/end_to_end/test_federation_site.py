@@ -190,6 +190,9 @@ def test_a_site_ends_with_its_supernode(settings: Path) -> None:
         ("ca.pem", "other.pem", "root-certificates: there is no file"),
         ("key =", 'roster = "roster.toml"\nkey =', "roster.toml: there is no such file"),
         ("key =", 'allow-method = "a"\nkey =', "did you mean 'allow-methods'"),
+        ("key =", "require-secure-aggregation = true\nkey =", "needs the key of this site and the roster of all sites"),
+        ("key =", "row-delta = 1e-6\nkey =", "row-delta: limits nothing without row-epsilon"),
+        ("rows =", "row =", r"unknown setting in \[data\] 'row'"),
     ],
 )
 def test_a_site_with_settings_that_cannot_be_used_does_not_start(

@@ -33,6 +33,8 @@ from fedul.exporting.card import ModelCard, is_card, model_card
 from fedul.models.weights import weights_of
 from fedul.training import RunFolder
 
+from ..factories import gaussian_study
+
 CLASSES = ("flu", "cold")
 SCHEMA = TableSchema(
     (
@@ -234,6 +236,26 @@ def test_everything_in_the_json_is_in_the_markdown(run: RunFolder) -> None:
         if isinstance(value, str):
             assert f"{name.replace('_', ' ')}: {value}" in text
     assert "age \\| years" in text
+
+
+def test_the_card_states_the_guarantee_without_names_of_clients(tmp_path: Path) -> None:
+    study = gaussian_study()
+    private = fedul.train(study, method="fedul", rounds=1, dp_epsilon=2.0, out=tmp_path / "RUN")
+    card = model_card(private, private.classifier)
+    (stated,) = card.to_dict()["privacy"]
+    low, high = stated["epsilon_of_clients"]
+    assert low == min(private.result.epsilon.values())
+    assert high == max(private.result.epsilon.values()) <= 2.0
+    text = card.to_markdown()
+    for sentence in (stated["headline"], stated["meaning"], stated["trust"], *stated["covers"], *stated["not_covered"]):
+        assert sentence.partition("(")[0] in text.replace("\\", "")
+    assert "was not measured" not in text
+    assert not any(client.name in text for client in study.federation.clients)
+
+
+def test_a_card_of_a_run_without_protection_says_so(run: RunFolder) -> None:
+    assert card_of(run)["privacy"] == []
+    assert "Nothing bounds what the classifier tells about single rows" in with_evaluation(run).to_markdown()
 
 
 @pytest.mark.parametrize("content", ["[1, 2]", "{", '{"estimated_accuracy": NaN}'])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import fedul
+from fedul.config import TrainConfig
 from fedul.core import RoundMetrics
 from fedul.errors import InputError
 from fedul.evaluation.assumption import AssumptionTest, ColumnDifference, Misfit
@@ -19,6 +21,7 @@ from fedul.evaluation.document import MAJORITY, SOFT_SETS, Baseline
 from fedul.evaluation.refusal import NOT_DETERMINED
 from fedul.evaluation.sentences import CANNOT_SEE, LABELS_USED, NOT_IDENTIFIABLE
 from fedul.evaluation.set_effects import SetEffects
+from fedul.privacy.statement import row_statement
 from fedul.reporting.page import SECTIONS, render_page
 from fedul.reporting.report_data import ClientSummary, ReportData, collect_folder
 from fedul.training import RunFolder
@@ -370,3 +373,26 @@ def test_the_page_shows_which_settings_were_compared_and_chosen() -> None:
     assert "-0.11" in page.plain_text
     nothing = Choice("linear", "nothing was compared")
     assert "chosen without labels" not in render_page(replace(data, result=replace(data.result, choice=nothing)))
+
+
+def test_the_page_has_every_guarantee_of_the_run_and_epsilon_by_client() -> None:
+    assert (
+        "Differential privacy was off: nothing bounds what the classifier tells" in Reader(render_page(FULL)).plain_text
+    )
+    paid = {"North": 2.5, "South": 2.961}
+    statement = row_statement(TrainConfig(dp_epsilon=3.0), paid, ("something else",))
+    data = replace(FULL, result=replace(RESULT, epsilon=paid, privacy=(statement,)))
+    page = Reader(render_page(data)).plain_text
+    for sentence in (
+        "Each row is protected with epsilon 2.96 at delta 1e-05",
+        statement.meaning,
+        *statement.covers,
+        *statement.left_out,
+        *statement.not_covered,
+    ):
+        assert sentence in page
+    assert re.findall(r"(North|South)\s*(2\.\d+)", page) == [("North", "2.5"), ("South", "2.961")]
+    seeded = row_statement(TrainConfig(dp_noise=1.0, dp_seeded=True), paid, ())
+    page = Reader(render_page(replace(data, result=replace(RESULT, privacy=(seeded,))))).plain_text
+    assert "No row is protected" in page
+    assert "no guarantee" in page

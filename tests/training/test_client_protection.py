@@ -175,7 +175,10 @@ class Prepared(FedAvg):
         ({"client_dp_delta": 0.1, "participation": 1.0}, None),
         ({"select": "held-out-loss"}, "select held-out-loss: compares rounds on held-out rows"),
         ({"patience": 3}, "patience: compares rounds on held-out rows"),
-        ({"client_dp_noise": None, "client_dp_quantile": 0.5}, "client-dp-quantile: is for"),
+        (
+            {"client_dp_noise": None, "client_dp_quantile": 0.5},
+            "client-dp-quantile: protects nothing without --client-dp-epsilon",
+        ),
         ({"dp_noise": 1.0, "participation": 0.5}, "with private rows too, all clients must take part"),
     ],
 )

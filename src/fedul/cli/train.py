@@ -101,6 +101,9 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
     chosen = [f"settings [bold]{choice.chosen}[/]: {choice.reason}"] if choice is not None and choice.sets else []
     if isinstance(data, FileDataConfig):
         chosen.append(f"for the class mix {escape(describe_test_prior(run.classifier, data.test_prior))}")
+    chosen += [f"privacy: [bold]{each.headline}[/]" for each in run.result.privacy]
+    if run.result.secure_aggregation is not None:
+        chosen.append(run.result.secure_aggregation.sentence)
     after = (
         "report" if run.labels_used and run.test_error is not None else "evaluate"
     )  # with labels, its error is known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from fedul._utils.settings import option
 from fedul.errors import InputError
@@ -61,10 +61,21 @@ class PrivacyOptions:
             if getattr(self, f"{prefix}_epsilon") is not None and getattr(self, f"{prefix}_noise") is not None:
                 name = prefix.replace("_", "-")
                 raise InputError(f"{name}-noise: follows from {name}-epsilon; give one of the two.")
+        for needed, names, enabling in (
+            (self.protects_rows, ("dp_delta", "dp_clip"), "--dp-epsilon or --dp-noise"),
+            (
+                self.protects_clients,
+                ("client_dp_delta", "client_dp_clip", "client_dp_quantile"),
+                "--client-dp-epsilon or --client-dp-noise",
+            ),
+            (self.secure_aggregation, ("aggregation_range", "aggregation_threshold"), "--secure-aggregation"),
+        ):
+            defaults = {each.name: each.default for each in fields(PrivacyOptions)}
+            ineffective = [name for name in names if getattr(self, name) != defaults[name]]
+            if ineffective and not needed:
+                raise InputError(f"{ineffective[0].replace('_', '-')}: protects nothing without {enabling}; add it.")
         if self.dp_seeded and not self.is_private and self.prior_epsilon is None:
             raise InputError("dp-seeded: is for noise, of which there is none; add --dp-epsilon, or leave it out.")
-        if self.client_dp_quantile is not None and not self.protects_clients:
-            raise InputError("client-dp-quantile: is for --client-dp-epsilon or --client-dp-noise; add one of them.")
 
     @property
     def protects_rows(self) -> bool:

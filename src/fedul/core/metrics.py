@@ -43,6 +43,8 @@ class RoundMetrics(Document):
         Values of all updates that were outside the range of secure aggregation; None without it.
     epsilon : float or None
         Largest epsilon of the rows of a client so far; None if they are not protected, or no finite one is known.
+    epsilon_by_client : mapping of str to float or None
+        Epsilon of the rows of each client so far, None if it is infinite; empty if they are not protected.
     client_epsilon : float or None
         Epsilon of whole clients so far; None if they are not protected, or it is not finite.
 
@@ -68,6 +70,7 @@ class RoundMetrics(Document):
     bytes_received: int | None = None
     clipped_values: int | None = None
     epsilon: float | None = None
+    epsilon_by_client: Mapping[str, float | None] = field(default_factory=dict)
     client_epsilon: float | None = None
 
     def to_dict(self) -> dict[str, Any]:

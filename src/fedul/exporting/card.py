@@ -7,6 +7,7 @@ names of sites or files, and no values of categorical columns.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from fedul.evaluation.document import ClassEstimate, Evaluation
 from fedul.evaluation.evaluate import as_run_folder
 from fedul.evaluation.sentences import ASSUMPTION, CANNOT_SEE, LABELS_USED, assumption_verdict, cautions, headline
 from fedul.models.weights import weights_of
+from fedul.privacy.statement import PrivacyStatement, finite
 from fedul.training import Run, RunFolder, RunRecord, RunResult
 from fedul.training.run_files import CHECK, CONFIG, EVALUATION, MODEL
 
@@ -62,6 +64,9 @@ class ModelCard(Document):
         and calibration are counted, since they name sites and sets.
     figures_with_labels : mapping or None
         Measurements with labels, where these exist.
+    privacy : tuple of mapping
+        What the run guarantees about rows, clients and class priors, and what not; the epsilons of clients from the
+        lowest to the highest, without their names. Empty if nothing is protected.
     limits : tuple of str
         What a user must know before relying on the classifier.
     """
@@ -73,6 +78,7 @@ class ModelCard(Document):
     diagnosis: Section | None
     figures_without_labels: Section | None
     figures_with_labels: Section | None
+    privacy: tuple[Section, ...]
     limits: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,8 +176,16 @@ def _build_card(
         diagnosis=None if checked is None else _diagnosis(checked),
         figures_without_labels=None if evaluation is None else _estimates(evaluation),
         figures_with_labels={name: value for name, value in measured.items() if value is not None} or None,
-        limits=tuple(_limits(classifier, result.labels_used, evaluation, checked)),
+        privacy=tuple(_protection(each, result) for each in result.privacy),
+        limits=tuple(_limits(classifier, result, evaluation, checked)),
     )
+
+
+def _protection(statement: PrivacyStatement, result: RunResult) -> Section:
+    """Return a statement on privacy, with the range of the epsilons of clients where these have their own."""
+    paid = sorted(math.inf if each is None else each for each in result.epsilon.values())
+    ends = [finite(paid[0]), finite(paid[-1])] if paid and statement.unit == "row" else None
+    return {"headline": statement.headline, **statement.to_dict(), **({"epsilon_of_clients": ends} if ends else {})}
 
 
 def _summary(result: RunResult, evaluation: Evaluation | None) -> list[str]:
@@ -245,8 +259,9 @@ def _estimates_by_class(estimates: tuple[ClassEstimate, ...]) -> dict[str, dict[
 
 
 def _limits(
-    classifier: Classifier, labels: int, evaluation: Evaluation | None, checked: CheckResult | None
+    classifier: Classifier, result: RunResult, evaluation: Evaluation | None, checked: CheckResult | None
 ) -> list[str]:
+    labels = result.labels_used
     basis = "Training used no labels: it rests on the class priors of the sets, and is wrong where these are."
     if labels:
         basis = f"Training used the labels of {counted(labels, 'row')}; of other rows it used the class priors of sets."
@@ -255,7 +270,11 @@ def _limits(
         f"{basis} {LABELS_USED}",
         "Its probabilities are for the class mix above; for another population, adapt it to that class mix (--prior).",
         "It was not tested on groups within a class; test it on labelled cases before decisions depend on it.",
-        "How much its weights reveal of single training rows was not measured.",
+        *(
+            ()
+            if any(each.unit == "row" and each.guarantee for each in result.privacy)
+            else ("How much its weights reveal of single training rows was not measured.",)
+        ),
         "No accuracy was estimated without labels."
         if evaluation is None or evaluation.interval is None
         else "The estimates without labels are for the class mix in training.",

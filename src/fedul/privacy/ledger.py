@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -56,11 +57,14 @@ class Budget:
         The bound.
     setting : str
         Name of the setting that gives it, for messages.
+    run : str, optional
+        Run that it is for, at a site that takes part in several; by default it is for all runs together.
     """
 
     epsilon: float
     delta: float
     setting: str = "dp-epsilon"
+    run: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,18 +136,18 @@ class Ledger:
         self._paid: dict[str, Counter[tuple[str, RowPart, Mechanism]]] = {}  # by run, rows and single mechanism
         self._length = 0  # bytes of the file that have been read
 
-    def charge(self, charges: Mapping[str, Charge], budget: Budget | None = None) -> None:
+    def charge(self, charges: Mapping[str, Charge], *budgets: Budget) -> None:
         """Write charges by client; after this, and not before, the releases that they pay for may happen.
 
         Raises
         ------
         BudgetSpent
-            If the budget of a client does not suffice. Then nothing is written.
+            If one of the budgets of a client does not suffice. Then nothing is written.
         """
         with self._open() as file:
-            for client, charge in charges.items():
-                if budget is not None and not self.affords(client, charge, budget):
-                    spent = self.epsilon(client, budget.delta)
+            for (client, charge), budget in product(charges.items(), budgets):
+                if not self.affords(client, charge, budget):
+                    spent = self.epsilon(client, budget.delta, run=budget.run)
                     raise BudgetSpent(
                         f"the privacy budget of '{client}' is spent: epsilon is {spent:.3g} at delta {budget.delta:g}, "
                         f"and '{charge.release}' would raise it above {budget.setting} {budget.epsilon:g}.",
@@ -161,7 +165,7 @@ class Ledger:
     def affords(self, client: str, charge: Charge, budget: Budget, times: int = 1) -> bool:
         """Return whether the budget suffices for a charge, or for several like it."""
         further = replace(charge, mechanism=replace(charge.mechanism, count=charge.mechanism.count * times))
-        spent = self.epsilon(client, budget.delta, further)
+        spent = self.epsilon(client, budget.delta, further, run=budget.run)
         return spent <= budget.epsilon * (1 + RELATIVE_TOLERANCE)
 
     def epsilon(self, client: str, delta: float, *further: Charge, run: str | None = None) -> float:

@@ -50,7 +50,7 @@ class RowAccountant:
     ) -> None:
         self._config, self._ledger, self._clients = config, ledger, clients
         self._rows, self._rounds = rows, rounds
-        self._budget = None if config.dp_epsilon is None else Budget(config.dp_epsilon, config.dp_delta)
+        self._budgets = () if config.dp_epsilon is None else (Budget(config.dp_epsilon, config.dp_delta),)
         self._plans: dict[str, RowPrivacy] = {}
         self._noise: dict[str, float] = {}  # of earlier rounds, if the run is resumed
         self._charged = {0}  # rounds
@@ -85,7 +85,7 @@ class RowAccountant:
                 "so the privacy that is spent is not known; restore a copy of it, or start a new run in another --out."
             )
         charges = {name: Charge(TRAINING, self.plan(name).mechanism, number) for name in clients}
-        self._ledger.charge(charges, self._budget)
+        self._ledger.charge(charges, *self._budgets)
         self._charged.add(number)
 
     @property

@@ -28,6 +28,7 @@ from fedul.evaluation.sentences import (
     is_clearly_better,
     p_value_text,
 )
+from fedul.privacy.statement import PrivacyStatement
 from fedul.reporting import wording
 from fedul.reporting.charts import Line, LineChart, Scatter
 from fedul.reporting.chosen_round import explain_round
@@ -45,6 +46,7 @@ SECTIONS = {
     "calibration": ("Calibration", "Calibration by set"),
     "assumption": ("Assumption test", "Assumption test"),
     "clients": ("Clients", "Contributions of the clients"),
+    "privacy": ("Privacy", "What is protected"),
     "configuration": ("Configuration", "Configuration"),
 }
 """Sections by name: title in the table of contents, and title on the page."""
@@ -139,11 +141,16 @@ def _key_figures(data: ReportData) -> list[tuple[str, str]]:
         figures.append(("error on labelled test rows", wording.percent(result.test_error, 1)))
     if result is not None:
         figures.append(("labels used", wording.number(result.labels_used)))
+        figures += [(f"epsilon of each {each.unit}", _epsilon(each)) for each in result.privacy]
     if data.sizes is not None:
         figures += [("rows", wording.number(data.sizes[0])), ("clients", wording.number(data.sizes[1]))]
     if result is not None:
         figures.append(("round delivered", f"{result.selected_round:,} of {len(data.history):,}"))
     return figures
+
+
+def _epsilon(statement: PrivacyStatement) -> str:
+    return wording.number(statement.epsilon, 3) if statement.guarantee else "no guarantee"
 
 
 def _comparison(evaluation: Evaluation | None) -> str:

@@ -69,7 +69,7 @@ class ClientProtection:
     def __init__(self, config: TrainConfig, spec: UpdateSpec, ledger: Ledger) -> None:
         self._ledger, self._delta = ledger, config.client_dp_delta
         epsilon = config.client_dp_epsilon
-        self._budget = None if epsilon is None else Budget(epsilon, self._delta, "client-dp-epsilon")
+        self._budgets = () if epsilon is None else (Budget(epsilon, self._delta, "client-dp-epsilon"),)
         earlier = {charge.round: charge.mechanism.noise for charge, _ in ledger.entries()}
         if earlier:
             config = replace(config, client_dp_epsilon=None, client_dp_noise=earlier[max(earlier)])
@@ -93,7 +93,7 @@ class ClientProtection:
             )
         privacy = self.mean.privacy
         charge = Charge(RELEASE, Gaussian(privacy.noise, privacy.rate), number)
-        self._ledger.charge({PAYER: charge}, self._budget)
+        self._ledger.charge({PAYER: charge}, *self._budgets)
         self._charged.add(number)
         return self.mean.participants(names, number)
 

@@ -23,6 +23,7 @@ from fedul.methods.base import Method
 from fedul.models.weights import load_weights, weights_of
 from fedul.privacy.client_privacy import algorithm_state
 from fedul.privacy.ledger import BudgetSpent
+from fedul.privacy.statement import finite
 from fedul.training.callbacks import Callback, RunInfo
 from fedul.training.client_protection import ClientProtection
 from fedul.training.combine import combine
@@ -239,10 +240,10 @@ def _evaluate_round(
         total = sum_held_out(context.engine.evaluate_held_out(averaged, before.best).values())
     engine_metrics = ahead.engine_metrics + _collect_metrics(context)
     # The training loss precedes the last step; without held-out rows, only the weights show whether it diverged.
-    finite = all(bool(trained.weights[name].isfinite().all()) for name, _ in context.module.named_parameters())
-    if not finite or not math.isfinite(metrics.loss or 0.0) or not math.isfinite(total.loss or 0.0):
+    is_finite = all(bool(trained.weights[name].isfinite().all()) for name, _ in context.module.named_parameters())
+    if not is_finite or not math.isfinite(metrics.loss or 0.0) or not math.isfinite(total.loss or 0.0):
         raise diverged(f"the loss is no longer finite in round {number}", config)
-    comparison = compare_with_best(before.best, total)
+    comparison, epsilon = compare_with_best(before.best, total), context.engine.epsilon
     load_weights(context.module, averaged)
     # A round that sites could not evaluate has the temperature of the one before.
     temperature = total.temperature if total.rows or not before.history else before.history[-1].temperature
@@ -253,7 +254,8 @@ def _evaluate_round(
         comparable_loss=comparison.loss if comparison.loss != total.loss else None,
         site_errors=engine_metrics.site_errors,
         evaluated_by=engine_metrics.evaluated_by,
-        epsilon=_largest(context.engine.epsilon),
+        epsilon=_largest(epsilon),
+        epsilon_by_client={name: finite(value) for name, value in epsilon.items()},
         client_epsilon=None if context.protection is None else context.protection.epsilon,
         bytes_sent=engine_metrics.bytes_sent,
         bytes_received=engine_metrics.bytes_received,

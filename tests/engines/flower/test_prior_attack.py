@@ -77,8 +77,8 @@ def constant(messages: Mapping[Any, Message], noise: float = 0.0) -> None:
 class Evil(ChangingWire):
     """A wire whose coordinator evaluates weights that it has prepared, and reads what the sites reply."""
 
-    def __init__(self, sites: dict[int, Path]) -> None:
-        super().__init__(sites, lambda kind, sent: constant(sent) if kind == "evaluate_held_out" else None)
+    def __init__(self, sites: dict[int, Path], noise: float = 0.0) -> None:
+        super().__init__(sites, lambda kind, sent: constant(sent, noise) if kind == "evaluate_held_out" else None)
         self.seen: dict[int, Any] = {}
 
     def request(self, kind: str, messages: Mapping[int, Message], seconds: float) -> Any:
@@ -117,6 +117,15 @@ def test_without_protection_the_priors_of_every_site_are_found(tmp_path: Path, m
         reply = wire.seen[node]
         found = solve(np.array(reply["losses"]) / reply["rows"], SCALED, 1)
         assert error(found[0], shares) < 0.01
+
+
+def test_weights_with_a_little_noise_are_not_refused_and_tell_the_priors_nearly_as_well(tmp_path: Path) -> None:
+    wire = Evil(hospitals(tmp_path), noise=1e-3)
+    run_coordinator(wire, {**two_classes(tmp_path), **SETTINGS})
+    for node, shares in enumerate(PRIORS.values(), start=1):
+        reply = wire.seen[node]
+        found = solve(np.array(reply["losses"]) / reply["rows"], SCALED, 1)
+        assert error(found[0], shares) < 0.05
 
 
 def test_sites_refuse_such_weights(tmp_path: Path) -> None:

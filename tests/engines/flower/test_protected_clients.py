@@ -69,9 +69,9 @@ def test_a_site_sends_nothing_if_the_coordinator_sends_no_clip(tmp_path: Path) -
 
     sites = digits_sites(tmp_path, 2, rows=300)
     wire = ChangingWire(sites, remember)
-    run_coordinator(wire, settings(tmp_path, 2, **{**PROTECTED, "client-dp-noise": 1.0, "rounds": 1}))
+    run_coordinator(wire, settings(tmp_path, 2, **{**PROTECTED, "client-dp-noise": 1.0, "rounds": 1, "max-rounds": 2}))
     message = next(message for kind, message in requests if kind == "train")
-    message = replace(message, document={**message.document, "clips": {}, "resumption": 1})  # a round may be repeated then
+    message = replace(message, document={**message.document, "clips": {}, "round": 2})
     with pytest.raises(InputError, match="sends no clip for the delta"):
         handle("train", SiteData.read(str(sites[1])), message)
 

@@ -95,6 +95,13 @@ class SiteConfig:
         "(docs/privacy/differential-privacy.md). They are drawn once and stored in the state folder.",
         above=0,
     )
+    row_epsilon: float | None = option(
+        None,
+        "Epsilon that the rows of this site may spend in all runs together (docs/privacy.md). Runs without private "
+        "rows are refused.",
+        above=0,
+    )
+    row_delta: float = option(1e-5, "Delta of row-epsilon.", low=1e-12, high=0.1)
     superlink: str | None = option(None, "Address of the coordinator, HOST:PORT.")
     root_certificates: str | None = option(
         None, "File with the certificate of the authority that the coordinator uses (default: those of the system)."
@@ -113,6 +120,13 @@ class SiteConfig:
         validate_fields(self)
         if not is_valid_site_name(self.name):
             raise InputError("name: the site needs a name of at most 100 printable characters.")
+        if self.require_secure_aggregation and None in (self.key, self.roster):
+            raise InputError(
+                "require-secure-aggregation: needs the key of this site and the roster of all sites; give both (key, "
+                "roster)."
+            )
+        if self.row_delta != SiteConfig.row_delta and self.row_epsilon is None:
+            raise InputError("row-delta: limits nothing without row-epsilon; add it.")
 
 
 def is_valid_site_name(name: Any) -> bool:

@@ -189,12 +189,27 @@ class TrainRequest(HeldOutRequest):
 
 @dataclass(frozen=True)
 class TrainReply:
-    """Numbers of an update, and the held-out sums of the round before if they were requested."""
+    """Numbers of an update.
+
+    Parameters
+    ----------
+    rows : int
+        Rows that the site trained on.
+    steps : float
+        Effective steps.
+    loss : float or None
+        Mean loss; None if rows are private.
+    held_out : HeldOutSums or None
+        Held-out sums of the round before, if they were requested.
+    epsilon : float or None
+        What the rows of the site have paid in this run, if they are private; None if that is not finite.
+    """
 
     rows: int
     steps: float
     loss: float | None
     held_out: HeldOutSums | None
+    epsilon: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,7 @@ def update_layout(
         training.aggregation_range,
         training.aggregation_threshold,
         plan.most_rows,
+        has_loss=not training.protects_rows,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
 import sys
@@ -36,6 +37,7 @@ from fedul.errors import EnvironmentFailure, InputError, unknown_name
 from fedul.methods import METHODS
 from fedul.models.weights import weights_of
 from fedul.privacy.dp_sgd.network_check import check_network
+from fedul.privacy.statement import guarantee_warnings
 from fedul.privacy.update_chain import build_update_chain
 from fedul.reporting.page import render_page
 from fedul.reporting.report_data import collect_folder
@@ -80,6 +82,8 @@ class LogProgress(Callback):
     def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
         if result is not None:
             self.on_warning(f"done: round {result.selected_round} of {result.rounds} is delivered, in {run.folder}.")
+            for statement in result.privacy:
+                self.on_warning(f"privacy: {statement.headline}.")
 
 
 def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Run:
@@ -151,15 +155,16 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     method, algorithm = recipe.make_method(None), recipe.make_algorithm()
     update_spec = build_update_chain(training).declare(declared_update(algorithm, module))
     store = SiteStateVersions()
-    engine = FlowerEngine(registry, update_spec, config, store)
+    epsilon = _paid(folder)
+    engine = FlowerEngine(registry, update_spec, config, store, epsilon)
     if sums is not None:
         layout = update_layout(module, algorithm, training, plan, sums.most_sites)
-        engine = SecureEngine(registry, update_spec, config, store, sums, layout, _evaluators(folder))
+        engine = SecureEngine(registry, update_spec, config, store, epsilon, sums, layout, _evaluators(folder))
     check_client_protection(training, algorithm, len(sites))
     protection = protect_clients(training, algorithm, module, folder.client_ledger())
     parts = (spec, None, module, training.model, method, algorithm, engine, store)
     context = RunContext(*parts, protection=protection)
-    warnings = [*recipe.left_out(None), *method.startup_warnings(training.rounds)]
+    warnings = [*recipe.left_out(None), *guarantee_warnings(training), *method.startup_warnings(training.rounds)]
     warnings += algorithm.startup_warnings(weights_of(module), len(sites))
     if not totals["identifying_sites"]:
         warnings.append(
@@ -221,6 +226,11 @@ def _check_security(config: CoordinatorConfig, training: TrainConfig) -> None:
             )
         return
     check_secure_aggregation(Recipe(training).make_algorithm(), training, training.participants(config.sites))
+    if training.dp_noise:
+        raise InputError(
+            "dp-noise: with secure-aggregation, sites do not state what their rows pay; give dp-epsilon, which each of "
+            "them keeps."
+        )
     if config.min_sites < FEWEST_CLIENTS:
         raise InputError(
             f"min-sites: sums over {config.min_sites} sites hide no single one; give at least {FEWEST_CLIENTS} with "
@@ -275,5 +285,14 @@ def _record(spec: RunSpec, training: TrainConfig) -> RunRecord:
 
 def _evaluators(folder: RunFolder) -> tuple[str, ...]:
     """Return the sites that evaluated the rounds of a run so far; empty for a new one."""
-    history = folder.history() if (folder.path / METRICS).exists() else []
-    return next((line.evaluated_by for line in reversed(history) if line.evaluated_by), ())
+    return next((line.evaluated_by for line in reversed(_history(folder)) if line.evaluated_by), ())
+
+
+def _paid(folder: RunFolder) -> dict[str, float]:
+    """Return what the rows of sites had paid after the last round of a run so far; empty for a new one."""
+    lines = _history(folder)[-1:]
+    return {name: math.inf if paid is None else paid for line in lines for name, paid in line.epsilon_by_client.items()}
+
+
+def _history(folder: RunFolder) -> list[RoundMetrics]:
+    return folder.history() if (folder.path / METRICS).exists() else []

@@ -17,7 +17,9 @@ from fedul.engines.flower.protocol.documents import (
     TrainRequest,
 )
 from fedul.engines.flower.protocol.message import Message, UnreadableMessage
+from fedul.engines.flower.protocol.spent_budget import raise_if_all_spent
 from fedul.engines.flower.server.local_evaluation import combine_local_evaluations, is_plausible
+from fedul.engines.flower.server.site_epsilon import SiteEpsilon
 from fedul.engines.flower.server.site_registry import SiteRegistry
 from fedul.engines.flower.server.transport import NoReply, Reply
 from fedul.engines.flower.server.update_checks import RejectedReply, UpdateChecks, find_oversized, update_norm
@@ -76,6 +78,8 @@ class FlowerEngine:
         Time limits and the number of sites that a round needs.
     store : SiteStateVersions
         Records which updates were accepted.
+    epsilon : mapping of str to float
+        What the rows of sites had paid when the run was stopped; empty for a new one.
     """
 
     piggybacks_evaluation = True
@@ -87,7 +91,9 @@ class FlowerEngine:
         update_spec: UpdateSpec,
         config: CoordinatorConfig,
         store: SiteStateVersions,
+        epsilon: Mapping[str, float],
     ) -> None:
+        self._epsilon = SiteEpsilon(registry.training, epsilon)
         self._registry, self._config, self._store = registry, config, store
         self._update_spec = update_spec
         self._mean_norm: float | None = None  # of the updates of the previous round
@@ -105,7 +111,7 @@ class FlowerEngine:
 
     @property
     def epsilon(self) -> Mapping[str, float]:
-        return {}
+        return self._epsilon.by_site
 
     def begin_round(self, number: int, clients: Sequence[str]) -> None:
         """Do nothing: every site charges itself before it replies."""
@@ -127,6 +133,7 @@ class FlowerEngine:
             if len(updates) >= needed:
                 break
         else:
+            raise_if_all_spent({name: self._errors.get(name, "") for name in clients if name not in updates})
             raise EnvironmentFailure(
                 f"round {broadcast.round}: {len(updates)} of {needed} required updates arrived in "
                 f"{self._config.attempts} attempts ({self._list_errors()}); check the sites, then resume the run."
@@ -197,9 +204,11 @@ class FlowerEngine:
             for name in clients
         }
         updates: dict[str, Update] = {}
+        self._epsilon.ask(clients)
         for name, reply in self._request("train", messages).items():
             self._errors.pop(name, None)
             try:
+                self._epsilon.note(name, _require_message(reply).read(TrainReply).epsilon)
                 rows = self._registry.sites[name].rows
                 updates[name] = checks.read_update(name, _require_message(reply), rows, self._expected_steps(rows))
                 if broadcast.evaluate:

@@ -15,6 +15,7 @@ from fedul.core import RoundSums, UpdateSpec, Weights
 from fedul.engines.base import Broadcast, EngineMetrics
 from fedul.engines.flower.protocol.documents import HeldOutRequest, TrainRequest
 from fedul.engines.flower.protocol.message import Message
+from fedul.engines.flower.protocol.spent_budget import raise_if_all_spent
 from fedul.engines.flower.secure.contributions import (
     EVALUATE,
     LOCAL,
@@ -44,7 +45,7 @@ class SecureEngine(FlowerEngine):
 
     Parameters
     ----------
-    registry, update_spec, config, store
+    registry, update_spec, config, store, epsilon
         As of `FlowerEngine`.
     sums : SecureSums
         The secure sums of the run.
@@ -60,11 +61,12 @@ class SecureEngine(FlowerEngine):
         update_spec: UpdateSpec,
         config: CoordinatorConfig,
         store: SiteStateVersions,
+        epsilon: Mapping[str, float],
         sums: SecureSums,
         layout: UpdateLayout,
         evaluators: Sequence[str] = (),
     ) -> None:
-        super().__init__(registry, update_spec, config, store)
+        super().__init__(registry, update_spec, config, store, epsilon)
         self._sums, self._layout = sums, layout
         self._evaluators = tuple(evaluators)
         self._total: HeldOutSums | None = None  # of the round that was evaluated with the last updates
@@ -85,6 +87,7 @@ class SecureEngine(FlowerEngine):
             except (TooFewSites, Refusal) as caught:
                 problem = str(caught).rstrip(".")
                 self._collect_errors()
+        raise_if_all_spent(self._errors)
         raise EnvironmentFailure(
             f"round {broadcast.round}: no sum of updates in {self._config.attempts} attempts: {problem} "
             f"({self._list_errors()}); check the sites, then resume the run."
@@ -147,6 +150,7 @@ class SecureEngine(FlowerEngine):
             for name in present
         }
         topics = {TRAIN: f"round {broadcast.round}", EVALUATE: EVALUATE}
+        self._epsilon.ask(present)
         found = self._sums.collect(
             "train",
             messages,

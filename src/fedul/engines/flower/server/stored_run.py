@@ -95,6 +95,9 @@ def declare_plan(config: CoordinatorConfig, training: TrainConfig, stored: Store
     if stored is None:
         return RunPlan(
             max(config.max_rounds, training.rounds),
+            evaluations=int(not training.is_private),
+            references=not training.is_private,
+            local_evaluations=int(not training.is_private),
             resumptions=config.resumptions,
             min_sites=config.min_sites,
             most_rows=LATER_ROWS * rows,

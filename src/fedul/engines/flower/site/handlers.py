@@ -9,11 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-import torch
-
 from fedul._utils.documents import to_document
 from fedul._utils.files import write_json
-from fedul.core import prior_ranks
+from fedul.core import Update, Weights, prior_ranks
 from fedul.engines.base import Broadcast
 from fedul.engines.flower.identity.proof import prove, take_challenge
 from fedul.engines.flower.protocol.documents import (
@@ -30,6 +28,7 @@ from fedul.engines.flower.protocol.message import ErrorReply, Message, Unreadabl
 from fedul.engines.flower.secure.contributions import EVALUATE
 from fedul.engines.flower.site.local_evaluation import LOCAL_REPORT, evaluate_locally
 from fedul.engines.flower.site.public_error import PublicError
+from fedul.engines.flower.site.row_budget import refuse_evaluation, refuse_unprotected
 from fedul.engines.flower.site.secure_handlers import (
     aggregate,
     greet,
@@ -38,16 +37,14 @@ from fedul.engines.flower.site.secure_handlers import (
     masked_update,
     send_statistics,
 )
-from fedul.engines.flower.site.site_data import SiteData, log_warning
+from fedul.engines.flower.site.site_data import EMPTY, SiteData, log_warning
 from fedul.engines.flower.site.site_file import site_name_in
 from fedul.engines.flower.site.site_run import SiteRun, check_rows, check_security
+from fedul.engines.held_out import HeldOutSums
 from fedul.engines.simulation.local_steps import ClientJob, LoopWorker
 from fedul.errors import FedulError
-from fedul.privacy.row_privacy import plan_row_privacy
+from fedul.privacy.statement import finite
 from fedul.privacy.update_chain import UpdateContext, build_update_chain
-
-EMPTY_STATE = {"nothing": torch.zeros(1)}
-"""Stored where neither method nor algorithm has a state, so that a lost state differs from one that never existed."""
 
 
 def reply_to(kind: str, settings: str, wire: WireMessage) -> WireMessage:
@@ -94,6 +91,9 @@ def _hello(data: SiteData, request: Message) -> Message:
 def _join(data: SiteData, message: Message) -> Message:
     """Encode the rows, which may fail, before the first round; return how many there are."""
     run = SiteRun.of(data, message.read(RunRequest), joins=True)
+    refuse_unprotected(data, run.request.training)
+    if run.budget is not None:
+        run.budget.check_run()
     _ = run.precision  # one that this hardware does not have is refused before the first round
     client, spec = run.client, run.request.spec
     if run.sums is not None:
@@ -112,22 +112,47 @@ def _train(data: SiteData, message: Message) -> Message:
     """Return an update from local steps, the same as in process."""
     request = message.read(TrainRequest)
     run = SiteRun.of(data, request)
-    client, config, method, accepted = run.client, request.training, run.method, request.accepted
+    evaluated = message.group("evaluate") if run.is_asked_for(EVALUATE, message) else {}
+    if evaluated:
+        refuse_evaluation(request.training)
     with data.explain_state_errors():
-        run.guard.check_training(request, message)
-        if evaluated := message.group("evaluate") if run.is_asked_for(EVALUATE, message) else {}:
+        digest = run.guard.check_training(request, message)
+        if evaluated:
             run.guard.check_evaluation(request, message, "evaluate")
-    run.refuse_degenerate(message.group("weights"))
+    budget = run.budget
+    update = None if budget is None else budget.stored_update(digest)
+    held_out = None
+    if update is None:
+        if budget is None:  # else the refusal would tell about rows
+            run.refuse_degenerate(message.group("weights"))
+        else:
+            budget.charge(request.round)
+        update, held_out = _local_update(run, data, message, evaluated)
+        if budget is not None:
+            with data.explain_state_errors():
+                budget.store_update(digest, update)
+    if run.sums is not None:
+        return masked_update(run, message, update, held_out)
+    epsilon = None if budget is None else finite(budget.epsilon)
+    reply = TrainReply(update.rows, update.steps, update.loss, held_out, epsilon)
+    return Message.of(reply, delta=update.delta, buffers=update.buffers, message=update.message)
+
+
+def _local_update(
+    run: SiteRun, data: SiteData, message: Message, evaluated: Weights
+) -> tuple[Update, HeldOutSums | None]:
+    """Train a round; return the update as it leaves the site, and the held-out sums of the weights to evaluate."""
+    request = message.read(TrainRequest)
+    client, config, method, accepted = run.client, request.training, run.method, request.accepted
     with data.explain_state_errors():
         store = data.store(request.run)
         store.rewind(accepted)  # the state after an update that was not accepted is dropped
         store.checkpointed(request.checkpointed, accepted)
-        before = {name: tensor for name, tensor in store.read(client.name).items() if name not in EMPTY_STATE}
+        before = {name: tensor for name, tensor in store.read(client.name).items() if name not in EMPTY}
     lost = accepted > 0 and accepted not in store.versions(accepted).values()
     broadcast = Broadcast(request.round, message.group("weights"), message.group("received"), request.directive)
     task = method.task(client, request.spec)
-    privacy = plan_row_privacy(config, len(task), config.rounds) if config.protects_rows else None
-    job = ClientJob(client.name, task, before, privacy=privacy)
+    job = ClientJob(client.name, task, before, privacy=None if run.budget is None else run.budget.plan)
     with run.threads:
         reference = message.group("reference"), request.reference_temperature
         held_out = run.evaluate_held_out(evaluated, *reference) if evaluated else None
@@ -137,18 +162,16 @@ def _train(data: SiteData, message: Message) -> Message:
         update, UpdateContext(client.name, request.round, config.seed, request.clips)
     )
     with data.explain_state_errors():
-        store.write(client.name, request.round, after or EMPTY_STATE)
+        store.write(client.name, request.round, after or EMPTY)
     if lost and after:
         log_warning(f"the state of round {accepted} is missing in {data.config.state}; the site continues without it.")
-    if run.sums is not None:
-        return masked_update(run, message, update, held_out)
-    reply = TrainReply(update.rows, update.steps, update.loss, held_out)
-    return Message.of(reply, delta=update.delta, buffers=update.buffers, message=update.message)
+    return update, held_out
 
 
 def _evaluate_held_out(data: SiteData, message: Message) -> Message:
     """Return the held-out sums of the weights of a round."""
     request = message.read(HeldOutRequest)
+    refuse_evaluation(request.training)
     run = SiteRun.of(data, request)
     with data.explain_state_errors():
         run.guard.check_evaluation(request, message, "weights")
@@ -163,6 +186,7 @@ def _evaluate_held_out(data: SiteData, message: Message) -> Message:
 def _evaluate_locally(data: SiteData, message: Message) -> Message:
     """Return the site's accuracy estimate of the classifier."""
     request = message.read(LocalEvaluationRequest)
+    refuse_evaluation(request.training)
     run = SiteRun.of(data, request)
     with data.explain_state_errors():
         run.guard.check_delivered(message)

@@ -29,7 +29,7 @@ from fedul._utils.processes import DeferredSignals, bound, end_with_parent
 from fedul.engines.flower.identity.roster import SiteIdentity
 from fedul.engines.flower.processes import HOST, QUIET, flower_program, free_port, is_listening
 from fedul.engines.flower.settings import SiteConfig
-from fedul.engines.flower.site.site_file import private_folder, read_site_file
+from fedul.engines.flower.site.site_file import private_folder, read_site_settings
 from fedul.errors import EnvironmentFailure, InputError
 
 POLL_SECONDS = 0.25
@@ -80,7 +80,7 @@ def run_site(path: str) -> None:
 
 def _read_config(path: str) -> SiteConfig:
     """Return the settings of a site, whose key and roster can be used."""
-    config, _ = read_site_file(path)
+    config, _ = read_site_settings(path)
     for name in ("superlink", "key"):
         if getattr(config, name) is None:
             raise InputError(f"{path}: {name} is missing; the README of the federation says what it is.")

@@ -79,8 +79,14 @@ class PlanGuard:
         """The plan that the run declared."""
         return self._history.plan
 
-    def check_training(self, request: TrainRequest, message: Message) -> None:
-        """Refuse a round that the plan does not have, that goes back, or that is repeated with other weights."""
+    def check_training(self, request: TrainRequest, message: Message) -> str:
+        """Refuse a round that the plan does not have, that goes back, or that is repeated with other weights.
+
+        Returns
+        -------
+        str
+            Digest of everything that the update depends on; it is the same if a request is repeated.
+        """
         self._check_resumption(request)
         number, trained = request.round, self._history.trained
         further = (
@@ -98,6 +104,7 @@ class PlanGuard:
         recent = {key: digest for key, digest in trained.items() if int(key) >= number - STEPS_BACK - 1}
         self._history = replace(self._history, trained={**recent, str(number): received})
         self._write()
+        return f"{number} {received}"
 
     def check_evaluation(self, request: HeldOutRequest, message: Message, group: str) -> None:
         """Refuse an evaluation of other weights than those of a round, or a second one, or another reference.

@@ -14,13 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedul._utils.settings import refuse_unknown, to_dict, with_underscores
+import torch
+
+from fedul._utils.settings import to_dict
 from fedul.config import BenchmarkDataConfig, FileDataConfig
 from fedul.core import Study, UnlabeledSets
-from fedul.data import SOURCES
 from fedul.data.files.schema.table import Number, TableSchema
 from fedul.data.files.signature import DataSignature
-from fedul.data.load import resolve_data_config
 from fedul.engines.client_store import DiskStore
 from fedul.engines.flower.identity.roster import SiteIdentity
 from fedul.engines.flower.protocol.run_spec import RunSpec
@@ -28,16 +28,17 @@ from fedul.engines.flower.secure.statistics import SiteTotals
 from fedul.engines.flower.settings import SiteConfig
 from fedul.engines.flower.site.row_cache import read_row_cache, write_row_cache
 from fedul.engines.flower.site.site_adjustment import adjust_site
-from fedul.engines.flower.site.site_file import private_folder, read_site_file, resolve_beside
+from fedul.engines.flower.site.site_file import private_folder, read_site_settings
 from fedul.engines.flower.site.site_priors import perturb_site, read_draws
 from fedul.errors import EnvironmentFailure, InputError
 
 if TYPE_CHECKING:
     from fedul.data.files.load import FileRows
 
-PATHS = ("data", "priors", "data_dir", "public_columns")
 ROW_CACHE = "rows.safetensors"
 CLIENT_STATES = "clients"
+EMPTY = {"nothing": torch.zeros(1)}
+"""Stored where there are no tensors, so that a lost file differs from one that never existed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,20 +59,7 @@ class SiteData:
     @classmethod
     def read(cls, path: str) -> SiteData:
         """Read a site's settings file; paths in it are relative to its folder."""
-        file = Path(path).expanduser()
-        config, options = read_site_file(path)
-        try:
-            refuse_unknown("setting in [data]", options, BenchmarkDataConfig, FileDataConfig)
-            options = with_underscores(options)
-            for name in PATHS:
-                if isinstance(options.get(name), str) and options[name] not in SOURCES:
-                    options[name] = str(resolve_beside(file, options[name]))
-            data = resolve_data_config(options)
-            if isinstance(data, FileDataConfig) and data.site_adjustment != "off":
-                raise InputError("site-adjustment: is set at the coordinator, for all sites; leave it out here.")
-            return cls(config, data)
-        except InputError as problem:
-            raise InputError(f"{file}: {problem}") from None
+        return cls(*read_site_settings(path))
 
     @property
     def rows(self) -> int:
@@ -156,10 +144,14 @@ class SiteData:
         """Name and key of the site, with the roster that it holds; None without a key."""
         return SiteIdentity.read(self.config)
 
+    @property
+    def state(self) -> Path:
+        """The private state folder, created if needed."""
+        return private_folder(Path(self.config.state))
+
     def run_folder(self, run: str) -> Path:
         """Return the private folder of a run, created if needed."""
-        state = private_folder(Path(self.config.state))
-        return private_folder(state / hashlib.sha256(run.encode()).hexdigest()[:16])
+        return private_folder(self.state / hashlib.sha256(run.encode()).hexdigest()[:16])
 
     @cached_property
     def _file_rows(self) -> FileRows:
@@ -196,10 +188,9 @@ class SiteData:
     def _perturbed(self, client: UnlabeledSets) -> UnlabeledSets:
         """Return the client with perturbed class priors, if the site's settings ask for them."""
         with self.explain_state_errors():
-            state = private_folder(Path(self.config.state))
-            client, is_new = perturb_site(client, self.classes, self.config.prior_epsilon, state)
+            client, is_new = perturb_site(client, self.classes, self.config.prior_epsilon, self.state)
         if is_new:
-            total = sum(draw.epsilon for draw in read_draws(state))
+            total = sum(draw.epsilon for draw in read_draws(self.state))
             log_warning(f"class priors are perturbed; all draws so far have epsilon {total:g} together.")
         return client
 

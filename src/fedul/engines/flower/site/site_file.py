@@ -9,12 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedul._utils.settings import build_config, read_toml, refuse_unknown
+from fedul._utils.settings import build_config, read_toml, refuse_unknown, with_underscores
+from fedul.config import BenchmarkDataConfig, FileDataConfig
+from fedul.data import SOURCES
+from fedul.data.load import resolve_data_config
 from fedul.engines.flower.settings import SiteConfig, is_valid_site_name
 from fedul.errors import EnvironmentFailure, InputError
 
 PATHS = ("state", "root_certificates", "key", "roster")
 """Settings that are paths."""
+DATA_PATHS = ("data", "priors", "data_dir", "public_columns")
+"""Options of the part [data] that are paths."""
 
 
 def read_site_file(path: str) -> tuple[SiteConfig, dict[str, Any]]:
@@ -33,6 +38,24 @@ def read_site_file(path: str) -> tuple[SiteConfig, dict[str, Any]]:
         name: str(resolve_beside(file, path)) for name in PATHS if (path := getattr(config, name)) is not None
     }
     return replace(config, **paths), options
+
+
+def read_site_settings(path: str) -> tuple[SiteConfig, BenchmarkDataConfig | FileDataConfig]:
+    """Return a site's settings and the options of its rows and priors; no row is read."""
+    file = Path(path).expanduser()
+    config, options = read_site_file(path)
+    try:
+        refuse_unknown("setting in [data]", options, BenchmarkDataConfig, FileDataConfig)
+        options = with_underscores(options)
+        for name in DATA_PATHS:
+            if isinstance(options.get(name), str) and options[name] not in SOURCES:
+                options[name] = str(resolve_beside(file, options[name]))
+        data = resolve_data_config(options)
+        if isinstance(data, FileDataConfig) and data.site_adjustment != "off":
+            raise InputError("site-adjustment: is set at the coordinator, for all sites; leave it out here.")
+    except InputError as problem:
+        raise InputError(f"{file}: {problem}") from None
+    return config, data
 
 
 def site_name_in(path: str) -> str:

@@ -20,6 +20,7 @@ from fedul.engines.flower.protocol.message import Message
 from fedul.engines.flower.site.degenerate import refuse_degenerate
 from fedul.engines.flower.site.plan_guard import PlanGuard
 from fedul.engines.flower.site.public_error import PublicError
+from fedul.engines.flower.site.row_budget import RowBudget
 from fedul.engines.flower.site.site_data import SiteData, log_warning
 from fedul.engines.flower.site.site_sums import SiteSums
 from fedul.engines.held_out import HeldOutSums
@@ -54,6 +55,8 @@ class SiteRun:
         Checks requests against the plan of the run.
     sums : SiteSums or None
         The secure sums of the site; None without secure aggregation.
+    budget : RowBudget or None
+        What its rows pay; None if rows are not private.
     """
 
     request: RunRequest
@@ -62,6 +65,7 @@ class SiteRun:
     recipe: Recipe
     guard: PlanGuard
     sums: SiteSums | None
+    budget: RowBudget | None
 
     @classmethod
     def of(cls, data: SiteData, request: RunRequest, *, joins: bool = False) -> SiteRun:
@@ -88,7 +92,11 @@ class SiteRun:
             check_network(module, config.model, spec.input_shape)
         use_channels_last(module, spec.input_shape)
         sums = SiteSums(data, request.run, request.resumption) if config.secure_aggregation else None
-        return cls(request, client, module, Recipe(config), guard, sums)
+        recipe, budget = Recipe(config), None
+        if config.protects_rows:
+            rows = len(recipe.make_method(None).task(client, spec))
+            budget = RowBudget(data, request.run, config, rows)
+        return cls(request, client, module, recipe, guard, sums, budget)
 
     def is_asked_for(self, purpose: str, message: Message) -> bool:
         """Return whether a message asks for what belongs to a purpose; with secure aggregation, for a masked vector."""
