@@ -4,7 +4,9 @@ from fedul.core.inputs import PREDICT_BATCH as PREDICT_BATCH
 from fedul.core.inputs import Index as Index
 from fedul.core.inputs import gather_rows as gather_rows
 from fedul.core.inputs import tensor_view as tensor_view
+from fedul.core.metrics import MOST_SITES as MOST_SITES
 from fedul.core.metrics import RoundMetrics as RoundMetrics
+from fedul.core.metrics import SiteMetrics as SiteMetrics
 from fedul.core.prior_scope import PriorScope as PriorScope
 from fedul.core.priors import RANK_TOLERANCE as RANK_TOLERANCE
 from fedul.core.priors import SUM_TOLERANCE as SUM_TOLERANCE

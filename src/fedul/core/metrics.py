@@ -4,9 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from fedul._utils.documents import Document
+
+MOST_SITES = 100
+"""Clients of a run beyond which no metrics of single ones are recorded."""
+
+
+@dataclass(frozen=True)
+class SiteMetrics(Document):
+    """Metrics of one client in a round. What the coordinator does not know, or must not tell, is None.
+
+    Parameters
+    ----------
+    state : {"trained", "failed"}
+        Whether the round has its update; `RoundMetrics.site_errors` has the reason if not.
+    loss : float or None
+        Its mean training loss.
+    rows : int or None
+        Rows that it trained on.
+    seconds : float or None
+        From the request for its update to the reply.
+    bytes_sent, bytes_received : int or None
+        Traffic with it.
+    epsilon : float or None
+        Epsilon of its rows so far.
+    """
+
+    state: Literal["trained", "failed"]
+    loss: float | None = None
+    rows: int | None = None
+    seconds: float | None = None
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+    epsilon: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-serializable values; what is not known is left out."""
+        return {key: value for key, value in super().to_dict().items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -47,6 +83,9 @@ class RoundMetrics(Document):
         Epsilon of the rows of each client so far, None if it is infinite; empty if they are not protected.
     client_epsilon : float or None
         Epsilon of whole clients so far; None if they are not protected, or it is not finite.
+    sites : mapping of str to SiteMetrics
+        Metrics of the clients that were asked to train; empty if there are more than `MOST_SITES`, or if it is private
+        who took part.
 
     Examples
     --------
@@ -72,6 +111,7 @@ class RoundMetrics(Document):
     epsilon: float | None = None
     epsilon_by_client: Mapping[str, float | None] = field(default_factory=dict)
     client_epsilon: float | None = None
+    sites: Mapping[str, SiteMetrics] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-serializable values; what is not known or empty is left out, except the losses."""

@@ -46,6 +46,22 @@ class Broadcast:
 
 
 @dataclass(frozen=True)
+class SiteTraffic:
+    """Messages of one site: seconds until it replied to the last request for an update, and bytes of tensors."""
+
+    seconds: float | None = None
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+    def __add__(self, later: SiteTraffic) -> SiteTraffic:
+        return SiteTraffic(
+            self.seconds if later.seconds is None else later.seconds,
+            self.bytes_sent + later.bytes_sent,
+            self.bytes_received + later.bytes_received,
+        )
+
+
+@dataclass(frozen=True)
 class EngineMetrics:
     """Metrics of an engine since they were last collected.
 
@@ -57,12 +73,15 @@ class EngineMetrics:
         Sites that evaluated the last round, if not all of them did.
     bytes_sent, bytes_received : int or None
         Traffic; None if the engine sends no messages.
+    sites : mapping of str to SiteTraffic
+        Traffic by site; empty if the engine sends no messages.
     """
 
     site_errors: Mapping[str, str] = field(default_factory=dict)
     evaluated_by: tuple[str, ...] = ()
     bytes_sent: int | None = None
     bytes_received: int | None = None
+    sites: Mapping[str, SiteTraffic] = field(default_factory=dict)
 
     def __add__(self, later: EngineMetrics) -> EngineMetrics:
         return EngineMetrics(
@@ -70,7 +89,14 @@ class EngineMetrics:
             later.evaluated_by or self.evaluated_by,
             _sum(self.bytes_sent, later.bytes_sent),
             _sum(self.bytes_received, later.bytes_received),
+            add_traffic(self.sites, later.sites),
         )
+
+
+def add_traffic(first: Mapping[str, SiteTraffic], later: Mapping[str, SiteTraffic]) -> dict[str, SiteTraffic]:
+    """Return the traffic by site of two periods."""
+    names = sorted({*first, *later})
+    return {name: first.get(name, SiteTraffic()) + later.get(name, SiteTraffic()) for name in names}
 
 
 def _sum(first: int | None, second: int | None) -> int | None:

@@ -207,7 +207,7 @@ def _trainer(target: _Target, callback: Callback, folds: int) -> Callable[[Itera
 
 def _fold_info(target: _Target, rounds: int, fold: int, folds: int) -> RunInfo:
     folder = None if target.folder is None else target.folder.path / FOLDS / f"fold-{fold}-of-{folds}"
-    return RunInfo(rounds, f"fold {fold}", fold, folds, folder=folder)
+    return RunInfo(rounds, f"fold {fold}", fold, folds, folder=folder, role="fold")
 
 
 def _with_uncertain_priors(

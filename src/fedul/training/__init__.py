@@ -11,6 +11,7 @@ __getattr__, __dir__ = lazy_exports(
         "CallbackList": "callbacks",
         "CollectWarnings": "callbacks",
         "RunInfo": "callbacks",
+        "StopRun": "callbacks",
         "Recipe": "recipe",
         "DataCounts": "result",
         "Run": "result",

@@ -2,6 +2,7 @@ from fedul.training.callbacks import Callback as Callback
 from fedul.training.callbacks import CallbackList as CallbackList
 from fedul.training.callbacks import CollectWarnings as CollectWarnings
 from fedul.training.callbacks import RunInfo as RunInfo
+from fedul.training.callbacks import StopRun as StopRun
 from fedul.training.prepare import validate_run as validate_run
 from fedul.training.recipe import Recipe as Recipe
 from fedul.training.result import DataCounts as DataCounts

@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedul.core import RoundMetrics
 from fedul.errors import wrong_type
 
 if TYPE_CHECKING:
     from fedul.training.result import RunResult
+    from fedul.training.run_record import RunRecord
+
+
+@dataclass(frozen=True)
+class StopRun:
+    """Request of a callback to end a run; `Callback.on_round_end` returns it after the round that is the last.
+
+    The run delivers its classifier as if this were its last round, and its result has the reason (`stopped`). Resumed,
+    it trains the rounds that are missing.
+
+    Parameters
+    ----------
+    reason : str
+        Why, in one sentence.
+    """
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reason, str) or not self.reason.strip():
+            raise wrong_type("StopRun", "a reason as text", self.reason)
 
 
 @dataclass(frozen=True)
@@ -38,6 +59,15 @@ class RunInfo:
         Rounds without a selected one after which the run ends; 0 if it does not end early.
     joint_runs : int
         Runs that this process trains at the same time, round by round, as one computation.
+    role : {"run", "choice", "fold"}
+        A run of its own; one that only serves to choose settings, whose rounds nothing can stop; or a fold of an
+        evaluation.
+    record : RunRecord or None
+        Configuration and data of the run; None if it is in another process, whose folder has it.
+    failure : BaseException or None
+        What ended a run that has no result, in `on_run_end`.
+    warn : callable
+        Passes a warning on to the callbacks of the run.
 
     Examples
     --------
@@ -54,6 +84,15 @@ class RunInfo:
     history: Sequence[RoundMetrics] = ()
     patience: int = 0
     joint_runs: int = 1
+    role: Literal["run", "choice", "fold"] = "run"
+    record: RunRecord | None = field(default=None, compare=False, repr=False)
+    failure: BaseException | None = field(default=None, compare=False)
+    warn: Callable[[str], None] = field(default=warnings.warn, compare=False, repr=False)
+
+    @property
+    def key(self) -> tuple[Path | None, str, int]:
+        """What distinguishes this run from others at the same time."""
+        return self.folder, self.title, self.number
 
 
 class Callback:
@@ -71,11 +110,14 @@ class Callback:
     round 1 of 3: loss 0.50
     """
 
-    def on_run_start(self, run: RunInfo) -> None:
-        """Called before the first round."""
+    def on_run_start(self, run: RunInfo) -> StopRun | None:
+        """Called before the first round. Return `StopRun` to train no further round of a run that is resumed."""
 
-    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
-        """Called after every round, once it has been evaluated."""
+    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> StopRun | None:
+        """Called after every round, once it has been evaluated. Return `StopRun` to end the run."""
+
+    def on_checkpoint(self, run: RunInfo, metrics: RoundMetrics) -> None:
+        """Called when the checkpoint in the run folder is that of this round."""
 
     def on_warning(self, message: str) -> None:
         """Called with everything that a user should know, one sentence at a time.
@@ -99,13 +141,15 @@ class CallbackList(Callback):
                 raise wrong_type("callbacks", "a list of fedul.Callback objects", each)
         self._warns = any(type(each).on_warning is not Callback.on_warning for each in self._callbacks)
 
-    def on_run_start(self, run: RunInfo) -> None:
-        for callback in self._callbacks:
-            callback.on_run_start(run)
+    def on_run_start(self, run: RunInfo) -> StopRun | None:
+        return _first_request([callback.on_run_start(run) for callback in self._callbacks])
 
-    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
+    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> StopRun | None:
+        return _first_request([callback.on_round_end(run, metrics) for callback in self._callbacks])
+
+    def on_checkpoint(self, run: RunInfo, metrics: RoundMetrics) -> None:
         for callback in self._callbacks:
-            callback.on_round_end(run, metrics)
+            callback.on_checkpoint(run, metrics)
 
     def on_warning(self, message: str) -> None:
         if not self._warns:
@@ -126,6 +170,13 @@ class CollectWarnings(Callback):
 
     def on_warning(self, message: str) -> None:
         self.messages.append(message)
+
+
+def _first_request(requests: Sequence[StopRun | None]) -> StopRun | None:
+    for request in requests:
+        if not isinstance(request, StopRun | None):
+            raise wrong_type("a callback", "StopRun or None as the return value", request)
+    return next((request for request in requests if request is not None), None)
 
 
 def _levels_to_user() -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from fedul.algorithms.base import Algorithm
-from fedul.core import RoundSums, Update, Weights
+from fedul.core import MOST_SITES, RoundSums, SiteMetrics, Update, Weights
 from fedul.training.client_protection import ClientProtection
 from fedul.training.counted_updates import CountedUpdates
 
@@ -25,6 +25,8 @@ class Combined:
         Number of updates; the expected number if the exact one is private.
     clipped : int or None
         Values outside the range of secure aggregation; None without it.
+    sites : mapping of str to SiteMetrics
+        Losses and rows of single clients; empty if there are too many, or they are not known or private.
     """
 
     weights: Weights
@@ -32,6 +34,7 @@ class Combined:
     loss: float | None
     clients: int
     clipped: int | None = None
+    sites: Mapping[str, SiteMetrics] = field(default_factory=dict)
 
 
 def combine(
@@ -66,6 +69,6 @@ def combine(
     if isinstance(answer, RoundSums):
         weights, server_state = algorithm.advance(weights, server_state, answer.mean, len(names))
         return Combined(weights, server_state, answer.loss, answer.clients, answer.clipped)
-    updates = CountedUpdates(answer)
+    updates = CountedUpdates(answer, singly=len(names) <= MOST_SITES)
     weights, server_state = algorithm.aggregate(weights, server_state, updates, len(names))
-    return Combined(weights, server_state, updates.mean_loss(), updates.clients)
+    return Combined(weights, server_state, updates.mean_loss(), updates.clients, sites=updates.sites)

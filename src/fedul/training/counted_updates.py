@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedul.core import Update
+from fedul.core import SiteMetrics, Update
 
 
 class CountedUpdates:
@@ -14,10 +14,13 @@ class CountedUpdates:
     ----------
     updates : iterator of Update
         The updates of a round.
+    singly : bool, default=False
+        Whether `sites` records every client.
     """
 
-    def __init__(self, updates: Iterator[Update]) -> None:
-        self._updates = updates
+    def __init__(self, updates: Iterator[Update], *, singly: bool = False) -> None:
+        self._updates, self._singly = updates, singly
+        self.sites: dict[str, SiteMetrics] = {}
         self._loss: float | None = 0.0
         self._rows = 0
         self.clients = 0
@@ -28,6 +31,8 @@ class CountedUpdates:
                 self._loss = None if update.loss is None else self._loss + update.loss * update.rows
             self._rows += update.rows
             self.clients += 1
+            if self._singly:
+                self.sites[update.client] = SiteMetrics("trained", update.loss, update.rows)
             yield update
 
     def mean_loss(self) -> float | None:

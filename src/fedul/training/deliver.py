@@ -72,6 +72,7 @@ def deliver(
         epsilon={name: finite(value) for name, value in context.engine.epsilon.items()},
         privacy=privacy_statements(spec, study, context.engine, config, selected.client_epsilon),
         secure_aggregation=AggregationResult.of(state.history) if config.secure_aggregation else None,
+        stopped=state.stopped or None,
     )
     sites = _site_classifiers(context.algorithm, classifier, state)
     if folder is not None:

@@ -54,7 +54,14 @@ def is_finished(state: TrainingState, config: TrainConfig, method: Method) -> bo
     method : Method
         Its method, which says from which round on patience counts.
     """
-    if state.round >= config.rounds:
-        return True
+    return state.round >= config.rounds or bool(stop_reason(state, config, method))
+
+
+def stop_reason(state: TrainingState, config: TrainConfig, method: Method) -> str:
+    """Return why a run ends before its last round, as a sentence; empty if it does not. Parameters as above."""
+    if state.round >= config.rounds or not config.patience:
+        return ""
     since = max(state.selected_round, method.patience_start(state.history))
-    return 0 < config.patience <= state.round - since
+    if state.round - since < config.patience:
+        return ""
+    return f"No round was selected for {config.patience} rounds (patience)."

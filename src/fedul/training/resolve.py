@@ -44,7 +44,8 @@ def resolve_run(
     def train_alternative(parts: Sequence[Federation], alternative: Recipe, title: str) -> Iterator[Classifier]:
         if alternative.config.select == "held-out-error":  # parts have no labels
             alternative = replace(alternative, config=replace(alternative.config, select="held-out-loss"))
-        infos = [RunInfo(0, f"{title}, part {part} of {len(parts)}") for part in range(1, len(parts) + 1)]
+        titles = [f"{title}, part {part} of {len(parts)}" for part in range(1, len(parts) + 1)]
+        infos = [RunInfo(0, each, role="choice") for each in titles]
         return (run.classifier for run in train_parts(parts, alternative, infos, _ProgressOnly(callback)))
 
     choice = choose_settings(study.federation, recipe, method, train_alternative)

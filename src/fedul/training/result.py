@@ -110,6 +110,9 @@ class RunResult(Document):
         What the run guarantees about rows and about clients, and what it does not; empty if it protects neither.
     secure_aggregation : AggregationResult or None
         What the coordinator saw; None if it saw single updates.
+    stopped : str or None
+        Why the run ended before its last round (patience, a callback, a privacy budget that is spent); None if it did
+        not.
 
     Examples
     --------
@@ -135,6 +138,7 @@ class RunResult(Document):
     epsilon: Mapping[str, float | None] = field(default_factory=dict)
     privacy: tuple[PrivacyStatement, ...] = ()
     secure_aggregation: AggregationResult | None = None
+    stopped: str | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

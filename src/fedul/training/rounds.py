@@ -28,9 +28,11 @@ from fedul.training.callbacks import Callback, RunInfo
 from fedul.training.client_protection import ClientProtection
 from fedul.training.combine import combine
 from fedul.training.divergence import diverged
-from fedul.training.early_stopping import is_finished
+from fedul.training.early_stopping import is_finished, stop_reason
+from fedul.training.round_messages import clipped_warning, nothing_left
 from fedul.training.run_folder import RunFolder
 from fedul.training.selection import compare_with_best, is_best, is_selected
+from fedul.training.site_metrics import complete_sites, trained_sites
 from fedul.training.state import TrainingState, running_mean
 from fedul.training.steps import RunSteps, TrainRequest
 from fedul.training.truth_metrics import round_errors
@@ -82,6 +84,7 @@ def iterate_rounds(
     folder: RunFolder | None,
     callback: Callback,
     info: RunInfo,
+    stop: str = "",
 ) -> RunSteps[TrainingState]:
     """Run the remaining rounds, step by step.
 
@@ -96,9 +99,11 @@ def iterate_rounds(
     folder : RunFolder or None
         Folder for checkpoints; None writes none.
     callback : Callback
-        Its `on_round_end` is called after every round.
+        Its `on_round_end` is called after every round, and may stop the run.
     info : RunInfo
         The run, for the callback.
+    stop : str
+        Why no round is to be trained; empty to train. A new run always has a round.
 
     Returns
     -------
@@ -106,21 +111,22 @@ def iterate_rounds(
         The state after the last round.
     """
     if state is None:
-        state = TrainingState.initial(weights_of(context.module))
+        state, stop = TrainingState.initial(weights_of(context.module)), ""
     else:
         state = state.to(next(context.module.parameters()).device)
     context.store.rewind(state.round, state.client_state_rounds)
     checkpoint_time = time.monotonic()
     ahead: _TrainedRound | None = None  # a round that is trained and not evaluated yet
     begun = state.round
-    while not is_finished(state, config, context.method):
+    while not stop and not is_finished(state, config, context.method):
         try:
             ahead = ahead or (yield from _train_round(context, config, state))
         except BudgetSpent as spent:
             if state.round == begun:
-                raise _nothing_left(spent, state) from None
+                raise nothing_left(spent, state.round) from None
             callback.on_warning(f"{spent} The run ends after round {state.round} of {config.rounds}.")
-            _save(context, folder, state)
+            stop = str(spent)
+            _save(context, folder, state, callback, info)
             break
         following = None
         if (
@@ -132,32 +138,26 @@ def iterate_rounds(
             following = yield from _train_round(context, config, ahead.state, evaluate=True)
         state = _evaluate_round(context, config, state, ahead)
         ahead = None if following is None else following.after(state)
-        callback.on_round_end(info, state.history[-1])
+        request = callback.on_round_end(info, state.history[-1])
+        stop = "" if request is None or state.round >= config.rounds else request.reason
         if state.history[-1].clipped_values and not any(each.clipped_values for each in state.history[:-1]):
-            callback.on_warning(_clipped_warning(state.history[-1], config))
-        every, last = config.checkpoint_every, is_finished(state, config, context.method)
+            callback.on_warning(clipped_warning(state.history[-1], config))
+        every, last = config.checkpoint_every, bool(stop) or is_finished(state, config, context.method)
         due = state.round % every == 0 if every else time.monotonic() - checkpoint_time > CHECKPOINT_SECONDS
         if due or last:
-            _save(context, folder, state)
+            _save(context, folder, state, callback, info)
             checkpoint_time = time.monotonic()
-    return state
+    return replace(state, stopped=stop or stop_reason(state, config, context.method))
 
 
-def _save(context: RunContext, folder: RunFolder | None, state: TrainingState) -> None:
+def _save(
+    context: RunContext, folder: RunFolder | None, state: TrainingState, callback: Callback, info: RunInfo
+) -> None:
     """Write a checkpoint, if the run has a folder."""
     if folder is not None:
         folder.save_state(replace(state, client_state_rounds=context.store.versions(state.round)))
         context.store.checkpointed(state.round)
-
-
-def _nothing_left(spent: BudgetSpent, state: TrainingState) -> BudgetSpent:
-    """Return the error of a run that cannot pay for its next round, with what to do."""
-    if not state.round:
-        return spent
-    return BudgetSpent(
-        f"{spent} Allow a larger --{spent.setting}, or deliver the last round with --rounds {state.round}.",
-        spent.setting,
-    )
+        callback.on_checkpoint(info, state.history[-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +216,7 @@ def _train_round(
         clipped_values=combined.clipped,
         seconds=round(time.monotonic() - started, 4),
         directive=dict(directive),
+        sites=trained_sites(names, chosen, combined.sites, engine_metrics.site_errors, protection),
     )
     trained = replace(
         state,
@@ -259,6 +260,7 @@ def _evaluate_round(
         client_epsilon=None if context.protection is None else context.protection.epsilon,
         bytes_sent=engine_metrics.bytes_sent,
         bytes_received=engine_metrics.bytes_received,
+        sites=complete_sites(metrics.sites, engine_metrics, context.engine.epsilon),
         **round_errors(context.module, context.study, config, number),
     )
     metrics = replace(metrics, seconds=round(metrics.seconds + time.monotonic() - started, 4))
@@ -288,10 +290,3 @@ def _local_weights(context: RunContext) -> dict[str, Weights]:
         return {}
     states = {name: split_client_state(context.store.read(name))[1] for name in context.engine.names}
     return {name: {key: t.detach().cpu() for key, t in own.items()} for name, own in states.items() if own}
-
-
-def _clipped_warning(metrics: RoundMetrics, config: TrainConfig) -> str:
-    return (
-        f"in round {metrics.round}, {metrics.clipped_values} values of updates were larger than the range of secure "
-        f"aggregation, {config.aggregation_range:g}, and were clipped; a larger --aggregation-range changes less."
-    )

@@ -45,6 +45,9 @@ class TrainingState:
         The round with the lowest held-out loss so far; None before the first, and where nothing is held out.
     selected_sites : mapping of str to mapping
         By client, the weights that it did not share in the selected round; empty under most algorithms.
+    stopped : str
+        Why the run ended before its last round; empty if it did not. It is not part of the checkpoint: a resumed run
+        decides anew.
     """
 
     round: int
@@ -57,6 +60,7 @@ class TrainingState:
     client_state_rounds: Mapping[str, int] = field(default_factory=dict)
     best: Reference | None = None
     selected_sites: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    stopped: str = ""
 
     @classmethod
     def initial(cls, weights: Mapping[str, Tensor]) -> TrainingState:

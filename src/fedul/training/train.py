@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -183,6 +183,7 @@ def _train_steps(
             folder.save_choice(choice)
         counts, labels_used = DataCounts.of(federation), context.method.labels_used(federation)
         start = first_weights(context) if refuse_diverged and not config.is_private else None
+        info = replace(info, record=run.record)
         finished = yield from complete_steps(
             context, config, state, folder, callback, info, counts, labels_used, run.study, choice, start
         )
@@ -201,11 +202,13 @@ def complete_steps(
     study: Study | None = None,
     choice: Choice | None = None,
     start: Reference | None = None,
+    finish: Callable[[Run], None] | None = None,
 ) -> RunSteps[Run]:
     """Run the rounds that are missing, and deliver the classifier of the selected round, step by step.
 
-    With `start`, a run that diverged is refused. The callback's `on_run_end` is called in any case, with None if the
-    run fails or is interrupted.
+    With `start`, a run that diverged is refused. `finish` is called with the finished run before `on_run_end`, to write
+    what else belongs into its folder. The callback's `on_run_end` is called in any case, with None if the run fails or
+    is interrupted.
     """
     info = replace(
         info,
@@ -213,16 +216,23 @@ def complete_steps(
         patience=config.patience,
         folder=None if folder is None else folder.path,
         history=() if state is None else tuple(state.history),
+        warn=callback.on_warning,
     )
     result: RunResult | None = None
     try:
-        callback.on_run_start(info)
-        last = yield from iterate_rounds(context, config, state, folder, callback, info)
+        request = callback.on_run_start(info)
+        stop = "" if request is None else request.reason
+        last = yield from iterate_rounds(context, config, state, folder, callback, info, stop)
         check_diverged(start, last, context, config, callback)
         for message in context.method.final_warnings(last.history):
             callback.on_warning(message)
         run = deliver(context, last, folder, counts, labels_used, study, choice, config)
+        if finish is not None:
+            finish(run)
         result = run.result
         return run
+    except BaseException as problem:
+        info = replace(info, failure=problem)
+        raise
     finally:
         callback.on_run_end(info, result)

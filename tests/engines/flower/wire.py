@@ -31,6 +31,7 @@ class Wire(Transport):
     def __init__(self, settings: Mapping[int, Path], faults: Mapping[int, Fault] | None = None) -> None:
         self.settings, self.faults = dict(settings), dict(faults or {})
         self.max_bytes, self.bytes_sent, self.bytes_received = 2**26, 0, 0
+        self.reply_seconds: dict[int, float] = {}
         self.requests: list[tuple[int, str]] = []
 
     def nodes(self) -> set[int]:
@@ -40,7 +41,12 @@ class Wire(Transport):
         time.sleep(0.02)
 
     def request(self, kind: str, messages: Mapping[int, Message], seconds: float) -> dict[int, Reply]:
-        return {node: self.request_one(kind, node, message) for node, message in messages.items()}
+        replies: dict[int, Reply] = {}
+        for node, message in messages.items():
+            started = time.monotonic()
+            replies[node] = self.request_one(kind, node, message)
+            self.reply_seconds[node] = time.monotonic() - started
+        return replies
 
     def request_one(self, kind: str, node: int, message: Message) -> Reply:
         self.requests.append((node, kind))

@@ -64,10 +64,19 @@ def run_pool(pool: Pool, jobs: Sequence[RunJob], left: Sequence[int], callback: 
     """Train jobs on a pool and yield the position of each once it is done."""
     done = len(jobs) - len(left)
     infos = {
-        place: RunInfo(jobs[place].training.rounds, jobs[place].title, number, len(jobs), pool.parallel, folder)
+        place: RunInfo(
+            jobs[place].training.rounds,
+            jobs[place].title,
+            number,
+            len(jobs),
+            pool.parallel,
+            folder,
+            warn=callback.on_warning,
+        )
         for number, place, folder in ((done + i + 1, place, jobs[place].folder.path) for i, place in enumerate(left))
     }
     waiting, running = deque(left), set[int]()
+    failure: BaseException | None = None
     try:
         while waiting or running:
             while waiting and pool.has_room(jobs[waiting[0]]):
@@ -85,9 +94,12 @@ def run_pool(pool: Pool, jobs: Sequence[RunJob], left: Sequence[int], callback: 
                 callback.on_run_end(infos[place], None if messages is None else jobs[place].folder.result())
                 if messages is not None:
                     yield place
+    except BaseException as problem:
+        failure = problem
+        raise
     finally:
         for place in running:
-            callback.on_run_end(infos[place], None)
+            callback.on_run_end(replace(infos[place], failure=failure), None)
 
 
 def train_job(job: RunJob, studies: StudyCache) -> list[str] | Exception | None:

@@ -172,17 +172,22 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
         )
     for message in warnings:
         callback.on_warning(message)
-    with folder.opened(_record(spec, training), resume=config.resume) as state:
+    record = _record(spec, training)
+    with folder.opened(record, resume=config.resume) as state:
         StoredRun(run_id, spec, plan, registry.resumption, counts).write(folder)
         data = DataCounts(**{each: totals[each] for each in ("sets", "rows", "held_out_rows")}, clients=totals["sites"])
         labels = totals["labelled_rows"]
-        run = complete(complete_steps(context, training, state, folder, callback, RunInfo(0), data, labels))
-        # Local estimates depend on single rows and sites.
-        evaluation = None if training.is_private else engine.evaluate_locally(run.classifier)
-        if evaluation is not None:
-            write_json(folder.path / EVALUATION, evaluation.to_dict())
-        # Without the federation, so the page shows no priors.
-        write_bytes(folder.path / REPORT, render_page(collect_folder(folder)).encode())
+
+        def finish(run: Run) -> None:
+            # Local estimates depend on single rows and sites.
+            evaluation = None if training.is_private else engine.evaluate_locally(run.classifier)
+            if evaluation is not None:
+                write_json(folder.path / EVALUATION, evaluation.to_dict())
+            # Without the federation, so the page shows no priors.
+            write_bytes(folder.path / REPORT, render_page(collect_folder(folder)).encode())
+
+        info = RunInfo(0, record=record)
+        run = complete(complete_steps(context, training, state, folder, callback, info, data, labels, finish=finish))
     return run
 
 

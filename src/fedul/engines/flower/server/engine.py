@@ -167,7 +167,8 @@ class FlowerEngine:
     def collect_metrics(self) -> EngineMetrics:
         (sent, received), self._traffic = self._traffic, self._total_traffic()
         errors = {name: reason for name, reason in sorted(self._errors.items()) if name not in self._reported}
-        metrics = EngineMetrics(errors, self._evaluated_by, self._traffic[0] - sent, self._traffic[1] - received)
+        total = (self._traffic[0] - sent, self._traffic[1] - received)
+        metrics = EngineMetrics(errors, self._evaluated_by, *total, self._registry.collect_traffic())
         self._reported, self._evaluated_by = set(self._errors), ()
         return metrics
 

@@ -13,6 +13,7 @@ from fedul.config import TrainConfig
 from fedul.core import Matrix
 from fedul.data.files.schema.column_problems import column_problem
 from fedul.data.files.signature import DataSignature
+from fedul.engines.base import SiteTraffic
 from fedul.engines.flower.identity.keys import IdentityError
 from fedul.engines.flower.identity.proof import ReplyVerifier
 from fedul.engines.flower.protocol.documents import HelloReply, HelloRequest, JoinReply, RunRequest, SumsReply
@@ -80,6 +81,7 @@ class SiteRegistry:
     _duplicates: dict[int, str] = field(default_factory=dict)  # nodes that use the name of a connected site
     _refused: dict[str, str] = field(default_factory=dict)  # name -> reason
     _pending: dict[str, PendingSite] = field(default_factory=dict)
+    _traffic: dict[str, SiteTraffic] = field(default_factory=dict)  # since `collect_traffic` was called
 
     def agree(self, test_prior: Matrix, class_mix: Matrix | None = None) -> RunSpec:
         """Wait for the sites and return the spec that fits their data; sites with unusable columns are refused."""
@@ -127,7 +129,18 @@ class SiteRegistry:
         nodes = {name: known[name] for name in messages if known.get(name) in connected}
         by_node = {node: messages[name] for name, node in nodes.items()}
         replies = self.transport.request(kind, by_node, seconds)
+        for name, node in nodes.items():
+            reply = replies[node]
+            took = self.transport.reply_seconds.get(node) if kind == "train" else None
+            received = reply.tensor_bytes if isinstance(reply, Message) else 0
+            traffic = SiteTraffic(took, messages[name].tensor_bytes, received)
+            self._traffic[name] = self._traffic.get(name, SiteTraffic()) + traffic
         return {name: replies[nodes[name]] if name in nodes else NoReply("not connected") for name in messages}
+
+    def collect_traffic(self) -> dict[str, SiteTraffic]:
+        """Return the traffic by site since the last call."""
+        traffic, self._traffic = self._traffic, {}
+        return traffic
 
     def request(self, kind: type[R], **values: Any) -> R:
         """Return a request about this run."""

@@ -57,6 +57,7 @@ class Transport:
         self._grid = grid
         self.max_bytes = MAX_REPLY_BYTES
         self.bytes_sent = self.bytes_received = 0  # tensors only
+        self.reply_seconds: dict[int, float] = {}  # by node, of the last request
 
     def nodes(self) -> set[int]:
         """Return the connected nodes."""
@@ -73,6 +74,7 @@ class Transport:
         from flwr.app import Message as FlowerMessage
 
         waiting: dict[str, int] = {}
+        started, self.reply_seconds = time.monotonic(), {}
         replies: dict[int, Reply] = {}
         # Nodes that get the same message share one record.
         records = {id(message): message.serialize().to_record() for message in messages.values()}
@@ -91,7 +93,9 @@ class Transport:
                     failed = reply.has_error() and NoReply(
                         f"its process failed ({printable(reply.error.reason or reply.error.code)})"
                     )
-                    replies[waiting.pop(answered)] = failed or self._read(reply.content)
+                    node = waiting.pop(answered)
+                    self.reply_seconds[node] = time.monotonic() - started
+                    replies[node] = failed or self._read(reply.content)
             if waiting:
                 time.sleep(POLL_SECONDS)
         return replies | dict.fromkeys(waiting.values(), NoReply(f"no reply within {seconds:g} s"))
