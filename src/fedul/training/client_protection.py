@@ -142,7 +142,12 @@ class ClientProtection:
 
     def publishable(self, metrics: EngineMetrics) -> EngineMetrics:
         """Return engine metrics without those that tell who took part, or how many did, if that is private."""
-        return EngineMetrics() if self.mean.privacy.rate < 1 else metrics
+        return EngineMetrics() if self.hides_participants else metrics
+
+    @property
+    def hides_participants(self) -> bool:
+        """Whether it is private which clients take part in a round."""
+        return self.mean.privacy.rate < 1
 
     def warnings(self, clients: int) -> list[str]:
         """Return a warning if there are too few clients to learn anything beside the noise."""
