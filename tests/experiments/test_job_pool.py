@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedul._utils.files import FolderLock
+from fedul._utils.folder_lock import FolderLock
 from fedul.config import BenchmarkDataConfig, TrainConfig
 from fedul.core import RoundMetrics
 from fedul.errors import EnvironmentFailure, FedulError

@@ -18,7 +18,6 @@ from torch import Tensor
 from fedul._utils.files import (
     ENTRY,
     TEMPORARY,
-    FolderLock,
     read_json,
     read_tensors,
     remove_leftovers,
@@ -278,37 +277,3 @@ def test_equal_tensors_and_notes_give_equal_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_tensors(tmp_path / name, TENSORS, NOTES)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def test_a_folder_is_locked_for_one_at_a_time_and_nothing_is_left_in_it(tmp_path: Path) -> None:
-    folder = tmp_path / "deep" / "run"
-    with FolderLock(folder) as mine:
-        assert mine
-        with FolderLock(folder) as theirs:
-            assert not theirs
-        with FolderLock(folder) as theirs:  # asking does not open it
-            assert not theirs
-    with FolderLock(folder) as mine:
-        assert mine
-    assert list(folder.iterdir()) == []
-
-
-def test_a_lock_ends_with_the_process_that_holds_it(tmp_path: Path) -> None:
-    code = "import sys, pathlib; from fedul._utils.files import FolderLock; "
-    code += "assert FolderLock(pathlib.Path(sys.argv[1])).__enter__(); "
-    code += "print('held', flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with FolderLock(tmp_path) as mine:
-            assert not mine
-        holder.kill()
-    with FolderLock(tmp_path) as mine:
-        assert mine
-
-
-def test_where_no_folder_can_be_made_the_lock_leaves_the_complaint_to_the_first_write(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with FolderLock(tmp_path / "file" / "run") as mine:
-        assert mine

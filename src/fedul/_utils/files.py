@@ -1,4 +1,4 @@
-"""Atomic writing of files: to a temporary name, synced, then renamed. Locks on folders.
+"""Atomic writing of files: to a temporary name, synced, then renamed.
 
 Tensors are stored as safetensors with a digest over names, bytes and notes, so that a truncated or altered file is
 refused.
@@ -31,10 +31,11 @@ ENTRY = "digest-and-notes"
 
 
 @contextlib.contextmanager
-def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """Context with a file to write to, which replaces `path` at the end of the block.
 
-    On any failure the old content stays and no other file is left.
+    On any failure the old content stays and no other file is left. A file that is not durable is not synced, which is
+    quicker, and may be lost in a power cut.
     """
     if path.exists() and not path.is_file():  # a rename would replace a device with a file
         raise InputError(f"{path}: is a folder or a device; name a file.")
@@ -44,10 +45,12 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
     except OSError as problem:
         existed = "the previous content is intact" if path.exists() else "choose another place"
         raise EnvironmentFailure(f"could not write {path}: {write_problem(problem)}; {existed}.") from None
@@ -83,9 +86,9 @@ def require_unused(folder: Path, other: str, problem: str = "exists and is not e
         raise InputError(f"{folder}: {problem}; choose another {other}.")
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write a file atomically."""
-    with atomic_write(path) as file:
+    with atomic_write(path, durable=durable) as file:
         file.write(content)
 
 
@@ -121,37 +124,6 @@ def remove_leftovers(folder: Path, *, below: bool = True, older_than: float = -m
         with contextlib.suppress(OSError):
             if leftover.stat().st_mtime < time.time() - older_than:
                 leftover.unlink()
-
-
-class FolderLock:
-    """Lock on a folder: `with FolderLock(folder) as acquired` says whether it was free.
-
-    It leaves no file behind and ends with its process. Where there are no such locks (Windows, some network drives) the
-    folder is always free.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._descriptor: int | None = None
-
-    def __enter__(self) -> bool:
-        try:
-            import fcntl
-
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self._folder, os.O_RDONLY)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.__exit__()
-            return False
-        except (ImportError, OSError):  # the first write reports what is wrong with the folder
-            return True
-        return True
-
-    def __exit__(self, *_: object) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:

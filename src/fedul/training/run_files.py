@@ -14,6 +14,9 @@ PERTURBED_PRIORS = "perturbed-priors.safetensors"
 METRICS = "metrics.jsonl"
 """One line of metrics per round."""
 
+STATUS = "status.json"
+"""What the run does, while it goes on."""
+
 CHECKPOINT = "checkpoint/state.safetensors"
 """The state to resume from."""
 

@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 from fedul._utils.display import counted
 from fedul._utils.documents import read_document_file
-from fedul._utils.files import FolderLock, as_path, remove_leftovers, write_bytes, write_json, write_problem
+from fedul._utils.files import as_path, remove_leftovers, write_bytes, write_json, write_problem
+from fedul._utils.folder_lock import FolderLock
 from fedul.classifier import Classifier
 from fedul.core import RoundMetrics
 from fedul.engines.client_store import DiskStore
@@ -29,6 +30,8 @@ from fedul.training.result import RunResult
 from fedul.training.run_record import RunRecord
 from fedul.training.state import TrainingState, read_checkpoint, write_checkpoint
 
+BEFORE_CONFIG = (run_files.PERTURBED_PRIORS, run_files.STATUS)
+"""Files that a run may have before its record."""
 LONGEST_NAME = 120
 """Characters of the name of a site's folder, beyond which it is cut."""
 
@@ -49,6 +52,7 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = as_path(path, "run folder")
         self._identity = ""  # digest of what distinguishes this run from others
+        self._is_locked = False  # by this object
 
     @contextmanager
     def opened(
@@ -61,7 +65,7 @@ class RunFolder:
         """
         self.check(record, resume=resume)
         self.make()
-        with self._locked():
+        with self.locked():
             self.check(record, resume=resume)  # again: it may have changed before it was locked
             if perturbed is not None:  # before the record, so that a run that is killed in between uses them too
                 write_perturbed(self.path, perturbed)
@@ -70,17 +74,25 @@ class RunFolder:
     def check_free(self) -> None:
         """Raise `RunBusy` while another process is training this run."""
         if self.path.is_dir():
-            with self._locked():
+            with self.locked():
                 pass
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out until the end of the block, or raise `RunBusy`; blocks may be nested."""
+        if self._is_locked:
+            yield
+            return
         with FolderLock(self.path) as acquired:
             if not acquired:
                 raise RunBusy(
                     f"{self.path}: another process is training this run; wait for it, or choose another --out."
                 )
-            yield
+            self._is_locked = True
+            try:
+                yield
+            finally:
+                self._is_locked = False
 
     def make(self) -> None:
         """Create the folder, or raise why it cannot be created."""
@@ -133,7 +145,7 @@ class RunFolder:
             others = [p.name for p in self.path.iterdir()] if self.path.is_dir() else []
         except OSError as problem:
             raise InputError(f"{self.path}: cannot be read ({problem.strerror}); choose another folder.") from None
-        if any(not name.startswith(".") and name != run_files.PERTURBED_PRIORS for name in others):
+        if any(not name.startswith(".") and name not in BEFORE_CONFIG for name in others):
             raise InputError(
                 f"{self.path}: is not empty and not a run of fedul (no {file.name} in it); choose another folder."
             )

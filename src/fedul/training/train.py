@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from fedul.training.result import DataCounts, Run, RunResult
 from fedul.training.rounds import RunContext, iterate_rounds
 from fedul.training.run_folder import RunFolder
 from fedul.training.state import TrainingState
+from fedul.training.status_writer import StatusWriter, client_table
 from fedul.training.steps import RunSteps, complete
 
 
@@ -111,9 +113,14 @@ def run_training(
 ) -> Run:
     """Train as `train` does, as one of several runs that `info` describes; it may be one that diverged."""
     folder = None if out is None else RunFolder(out)
-    run = prepare_run(data, recipe, train_parts, folder=folder, resume=resume, force=force, callback=callback)
-    with torch_threads(run.threads):
-        return complete(_train_steps(run, callback, info, refuse_diverged=refuse_diverged))
+    with nullcontext() if folder is None else StatusWriter(folder.path) as status:
+        if status is not None:
+            callback = CallbackList([callback, status])
+        run = prepare_run(data, recipe, train_parts, folder=folder, resume=resume, force=force, callback=callback)
+        if status is not None:
+            status.table = partial(client_table, run.context)
+        with torch_threads(run.threads):
+            return complete(_train_steps(run, callback, info, refuse_diverged=refuse_diverged))
 
 
 def train_parts(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedul.engines.flower.protocol.message import Message, WireMessage
+from fedul.engines.flower.server.site_activity import SiteActivity
 from fedul.engines.flower.server.transport import NoReply, Reply, Transport
 from fedul.engines.flower.site.handlers import reply_to
 
@@ -32,9 +33,11 @@ class Wire(Transport):
         self.settings, self.faults = dict(settings), dict(faults or {})
         self.max_bytes, self.bytes_sent, self.bytes_received = 2**26, 0, 0
         self.reply_seconds: dict[int, float] = {}
+        self.activity = SiteActivity()
         self.requests: list[tuple[int, str]] = []
 
     def nodes(self) -> set[int]:
+        self.activity.connected = set(self.settings)
         return set(self.settings)
 
     def wait_for_change(self, nodes: set[int], seconds: float) -> None:
@@ -51,12 +54,19 @@ class Wire(Transport):
     def request_one(self, kind: str, node: int, message: Message) -> Reply:
         self.requests.append((node, kind))
         self.bytes_sent += message.tensor_bytes
+        self.activity.asked(node, kind, message.tensor_bytes)
         received = WireMessage.from_record(message.serialize().to_record())
         reply: Message | None = Message.deserialize(reply_to(kind, str(self.settings[node]), received))
         assert reply is not None
         if node in self.faults and "error" not in reply.document:
             reply = self.faults[node](kind, message, reply)
-        return NoReply("no reply within 1 s") if reply is None else self._read(reply.serialize().to_record())
+        if reply is None:
+            self.activity.failed(node, "no reply within 1 s")
+            return NoReply("no reply within 1 s")
+        before = self.bytes_received
+        found = self._read(reply.serialize().to_record())
+        self.activity.replied(node, self.bytes_received - before, found.reason if isinstance(found, NoReply) else "")
+        return found
 
     def kinds(self, node: int) -> list[str]:
         """The kinds of the requests that a node received, in order."""

@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
-from fedul._utils.files import TEMPORARY, FolderLock, write_bytes
+from fedul._utils.files import TEMPORARY, write_bytes
+from fedul._utils.folder_lock import FolderLock
 from fedul.experiments.executors.base import train_job
 from fedul.experiments.run_job import RunJob, StudyCache
 from fedul.training import RunFolder

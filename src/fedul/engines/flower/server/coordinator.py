@@ -7,9 +7,10 @@ import json
 import math
 import os
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fedul import models
@@ -17,7 +18,7 @@ from fedul._utils.files import write_bytes, write_json
 from fedul._utils.settings import build_config, refuse_unknown, with_underscores
 from fedul.algorithms.base import declared_update
 from fedul.config import TrainConfig
-from fedul.core import Matrix, RoundMetrics, validate_test_prior
+from fedul.core import Matrix, validate_test_prior
 from fedul.data.class_mix import parse_class_mix
 from fedul.engines.flower.identity.proof import ReplyVerifier
 from fedul.engines.flower.identity.roster import Roster
@@ -25,8 +26,10 @@ from fedul.engines.flower.protocol.run_spec import RunSpec
 from fedul.engines.flower.secure.contributions import update_layout
 from fedul.engines.flower.secure.statistics import parse_words
 from fedul.engines.flower.server.engine import FlowerEngine, SiteStateVersions
+from fedul.engines.flower.server.log_progress import LogProgress
 from fedul.engines.flower.server.secure_engine import SecureEngine
 from fedul.engines.flower.server.secure_start import agree_securely, start_sums
+from fedul.engines.flower.server.site_activity import site_table
 from fedul.engines.flower.server.site_registry import SiteRegistry
 from fedul.engines.flower.server.sites import count_sites
 from fedul.engines.flower.server.stored_run import StoredRun, declare_plan, read_stored_run
@@ -51,39 +54,16 @@ from fedul.training import (
     RunFolder,
     RunInfo,
     RunRecord,
-    RunResult,
     complete_steps,
 )
 from fedul.training.choice import resolve_settings
 from fedul.training.client_protection import check_client_protection, protect_clients
 from fedul.training.run_files import EVALUATION, METRICS, REPORT
+from fedul.training.status_writer import StatusWriter
 from fedul.training.steps import complete
 
 NATURAL = "natural"
 """Test prior that is the class mix of all training rows."""
-
-
-class LogProgress(Callback):
-    """Prints one line per round on standard error; Flower shows it with 'flwr run --stream'."""
-
-    def on_warning(self, message: str) -> None:
-        print(f"fedul: {message}", file=sys.stderr, flush=True)
-
-    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
-        loss = "" if metrics.loss is None else f"  loss {metrics.loss:.4f}"
-        text = f"round {metrics.round}/{run.rounds}{loss}  sites {metrics.clients}"
-        text += "" if metrics.held_out_loss is None else f"  held-out {metrics.held_out_loss:.4f}"
-        text += "" if metrics.epsilon is None else f"  epsilon {metrics.epsilon:.3f}"
-        text += f"  {metrics.seconds:.1f} s"
-        for site, reason in metrics.site_errors.items():
-            text += f"\n  {site}: {reason}"
-        self.on_warning(text)
-
-    def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
-        if result is not None:
-            self.on_warning(f"done: round {result.selected_round} of {result.rounds} is delivered, in {run.folder}.")
-            for statement in result.privacy:
-                self.on_warning(f"privacy: {statement.headline}.")
 
 
 def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Run:
@@ -112,15 +92,33 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     """
     config, training = read_settings(settings)
     roster = _read_roster(config)
-    folder, callback = RunFolder(config.out), CallbackList([LogProgress(), *callbacks])
+    folder, status = RunFolder(config.out), StatusWriter(Path(config.out))
+    callback = CallbackList([LogProgress(), status, *callbacks])
+    folder.make()
+    with status, folder.locked():
+        return _run(transport, config, training, roster, folder, callback, status)
+
+
+def _run(
+    transport: Transport,
+    config: CoordinatorConfig,
+    training: TrainConfig,
+    roster: Roster | None,
+    folder: RunFolder,
+    callback: Callback,
+    status: StatusWriter,
+) -> Run:
+    """Run a federation in its folder, which is locked."""
     (test_prior, class_mix), recipe = _parse_mixes(config), Recipe(training)
     stored = read_stored_run(folder, config, test_prior, class_mix)
     if stored:
         folder.check(_record(stored.spec, _resolve(recipe, stored.spec).config), resume=config.resume)
-    folder.make()
+    status.begin()
     run_id, spec = (stored.run, stored.spec) if stored else (secrets.token_hex(8), None)
     registry = SiteRegistry(transport, config, training, run_id, callback, spec, config.sites)
     registry.resumption = stored.resumption + 1 if stored else 0
+    status.table = partial(site_table, registry)
+    transport.activity.on_change = status.refresh
     if roster:
         registry.verifier = ReplyVerifier(roster, run_id)
     else:
@@ -162,6 +160,7 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
         engine = SecureEngine(registry, update_spec, config, store, epsilon, sums, layout, _evaluators(folder))
     check_client_protection(training, algorithm, len(sites))
     protection = protect_clients(training, algorithm, module, folder.client_ledger())
+    status.table = partial(site_table, registry, private=protection is not None and protection.hides_participants)
     parts = (spec, None, module, training.model, method, algorithm, engine, store)
     context = RunContext(*parts, protection=protection)
     warnings = [*recipe.left_out(None), *guarantee_warnings(training), *method.startup_warnings(training.rounds)]

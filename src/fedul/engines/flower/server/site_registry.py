@@ -121,6 +121,16 @@ class SiteRegistry:
         nodes = self.transport.nodes()
         return {name: site for name, site in sorted(self.sites.items()) if site.node in nodes}
 
+    @property
+    def pending(self) -> Mapping[str, PendingSite]:
+        """Sites that have sent the form of their data and have not joined yet, by name."""
+        return self._pending
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Why sites are refused, by name."""
+        return self._refused
+
     def send(self, kind: str, messages: Mapping[str, Message], seconds: float) -> dict[str, Reply]:
         """Send messages to sites and return the replies by name; `NoReply` for a site that is not connected."""
         connected = self.transport.nodes()
@@ -248,6 +258,7 @@ class SiteRegistry:
     def _add(self, site: Site) -> None:
         if site.name in self.sites:
             self.callback.on_warning(f"site '{site.name}' is connected again.")
+            self.transport.activity.move(self.sites[site.name].node, site.node)
         self.sites[site.name] = site
 
     def _request(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedul.engines.flower.protocol.message import ErrorReply, Message, UnreadableMessage, WireMessage, printable
+from fedul.engines.flower.server.site_activity import SiteActivity
 from fedul.engines.flower.settings import is_valid_site_name
 
 if TYPE_CHECKING:
@@ -58,10 +59,12 @@ class Transport:
         self.max_bytes = MAX_REPLY_BYTES
         self.bytes_sent = self.bytes_received = 0  # tensors only
         self.reply_seconds: dict[int, float] = {}  # by node, of the last request
+        self.activity = SiteActivity()
 
     def nodes(self) -> set[int]:
         """Return the connected nodes."""
-        return set(self._grid.get_node_ids())
+        self.activity.connected = set(self._grid.get_node_ids())
+        return set(self.activity.connected)
 
     def wait_for_change(self, nodes: set[int], seconds: float) -> None:
         """Wait until other nodes than these are connected, or the time is over."""
@@ -86,6 +89,8 @@ class Transport:
                 continue
             waiting[ids[0]] = node
             self.bytes_sent += message.tensor_bytes
+            self.activity.asked(node, kind, message.tensor_bytes)
+        self.activity.changed()
         end = time.monotonic() + seconds
         while waiting and time.monotonic() < end:
             for reply in self._grid.pull_messages(list(waiting)):
@@ -93,12 +98,19 @@ class Transport:
                     failed = reply.has_error() and NoReply(
                         f"its process failed ({printable(reply.error.reason or reply.error.code)})"
                     )
-                    node = waiting.pop(answered)
+                    node, received = waiting.pop(answered), self.bytes_received
                     self.reply_seconds[node] = time.monotonic() - started
                     replies[node] = failed or self._read(reply.content)
+                    self.activity.replied(node, self.bytes_received - received, _problem(replies[node]))
             if waiting:
                 time.sleep(POLL_SECONDS)
-        return replies | dict.fromkeys(waiting.values(), NoReply(f"no reply within {seconds:g} s"))
+                if self.activity.is_due():
+                    self.nodes()
+                    self.activity.changed()
+        missing = NoReply(f"no reply within {seconds:g} s")
+        for node in waiting.values():
+            self.activity.failed(node, missing.reason)
+        return replies | dict.fromkeys(waiting.values(), missing)
 
     def _read(self, record: RecordDict) -> Reply:
         try:
@@ -111,3 +123,8 @@ class Transport:
             return NoReply(f"its reply cannot be used: {problem}")
         site = error.site if is_valid_site_name(error.site) else ""
         return NoReply(printable(error.error, 300), site, final=not error.retry)
+
+
+def _problem(reply: Reply) -> str:
+    """Return why a reply cannot be used; empty if it can."""
+    return reply.reason if isinstance(reply, NoReply) else ""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedul import __version__
-from fedul._utils.files import FolderLock
+from fedul._utils.folder_lock import FolderLock
 from fedul.engines.flower.protocol.message import ErrorReply, WireMessage
 from fedul.engines.flower.site.site_file import private_folder, read_site_file, site_name_in
 from fedul.errors import FedulError
