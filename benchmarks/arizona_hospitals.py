@@ -67,7 +67,7 @@ class Arm:
     encodings : tuple of str
         How the length of stay is given to the model: "days" as recorded, or "log".
     is_public : bool
-        Whether columns are encoded by public ranges and no rows are held out, as privacy of rows needs.
+        Whether columns are encoded by public ranges, as privacy of rows needs.
     evaluates : bool
         Whether the accuracy is estimated without labels.
     column : str
@@ -190,7 +190,9 @@ def run_one(patients: pd.DataFrame, hospital: str, name: str, encoding: str, see
     with TemporaryDirectory() as folder:
         public = Path(folder) / "columns.toml"
         public.write_text(PUBLIC)
-        options = {"public_columns": str(public), "held_out": 0.0} if arm.is_public else {}
+        options: dict[str, Any] = {"public_columns": str(public)} if arm.is_public else {}
+        if arm.is_public and {"dp_epsilon", "select"} & arm.settings.keys():  # no held-out row is used
+            options["held_out"] = 0.0
         study = fedul.load(rows, others, seed=seed, **{arm.column: "procedure"}, **KEYS, **options)
     settings = dict(arm.settings)
     if "dp_epsilon" in settings:

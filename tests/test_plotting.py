@@ -37,7 +37,7 @@ def test_a_described_figure_is_an_image_with_its_text() -> None:
     data, metadata = plotting.describe(Figure(figsize=(2, 1)), "Nothing.")._repr_mimebundle_()
     image = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
     assert image.size == (2 * plotting.DPI, plotting.DPI)
-    assert metadata["image/png"] == {"alt": "Nothing.", "width": plotting.DPI}
+    assert metadata["image/png"] == {"alt": "Nothing.", "width": 144}
     assert "Nothing." in data["text/plain"]
 
 
