@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from fedul._utils.display import counted, make_table
+from fedul._utils.display import RichDisplay, counted, make_table
 
 NUMBERS = ["1,282", "12,345", "45.83 (13.13)*", "0.138", "9.9 %"]
 HEADS = ["rows", "labels used", "error on held-out rows (std)", "p-value", "worth"]
@@ -46,3 +46,16 @@ def test_cells_of_several_words_are_wrapped_between_words() -> None:
 
 def test_one_is_singular() -> None:
     assert [counted(count, "row") for count in (0, 1, 2)] == ["0 rows", "1 row", "2 rows"]
+
+
+def test_a_result_is_returned_and_not_shown_where_rich_finds_a_notebook(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Result(RichDisplay):
+        def __rich__(self) -> str:
+            return "[bold]85 %[/]"
+
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert repr(Result()) == "85 %"
+    assert "85 %" in Result()._repr_html_()
+    assert capsys.readouterr().out == ""

@@ -31,7 +31,14 @@ class RichDisplay:
     def _render(self) -> Console:
         from rich.console import Console
 
-        console = Console(record=True, file=io.StringIO(), width=WIDTH, highlight=False, force_terminal=False)
+        console = Console(
+            record=True,
+            file=io.StringIO(),
+            width=WIDTH,
+            highlight=False,
+            force_terminal=False,
+            force_jupyter=False,  # else rich shows the text in a notebook too, beside what is returned
+        )
         console.print(self)
         return console
 

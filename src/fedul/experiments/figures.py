@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul._utils.files import write_bytes
+from fedul.plotting import COLOURS, styled
 
 if TYPE_CHECKING:
     from fedul.experiments.comparison_result import VariantResult
@@ -35,8 +36,8 @@ def draw_errors(results: Sequence[VariantResult], path: Path, title: str) -> Non
         for i, result in enumerate(results):
             rounds, errors = _measured_errors(result)
             if len(rounds):
-                style = LINE_STYLES[(i // 10) % len(LINE_STYLES)]
-                (line,) = axes.plot(rounds, errors.mean(0), style, label=result.variant.title, linewidth=1.6)
+                style = LINE_STYLES[(i // len(COLOURS)) % len(LINE_STYLES)]
+                (line,) = axes.plot(rounds, errors.mean(0), style, label=result.variant.title)
                 if len(errors) > 1:
                     band = {"color": line.get_color(), "alpha": 0.12, "linewidth": 0}
                     axes.fill_between(rounds, errors.min(0), errors.max(0), **band)
@@ -44,7 +45,7 @@ def draw_errors(results: Sequence[VariantResult], path: Path, title: str) -> Non
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3, which="both")
+        axes.grid(which="minor")
 
 
 def draw_measures(results: Sequence[VariantResult], path: Path, title: str) -> None:
@@ -57,7 +58,6 @@ def draw_measures(results: Sequence[VariantResult], path: Path, title: str) -> N
             axes.plot([scale * result.mean], [place], "|", color="black", markersize=16)
         axes.set_yticks(range(len(ordered)), [result.variant.title for result in ordered])
         axes.set(xlabel=results[0].measure.heading, title=title)
-        axes.grid(alpha=0.3)
 
 
 def draw_bars(results: Sequence[VariantResult], path: Path, title: str) -> None:
@@ -103,7 +103,6 @@ def draw_experiment(experiment: Experiment, results: Sequence[CellResult], path:
                 axes.errorbar(at, published, spread, marker="x", ls=":", alpha=0.6, label=f"{name}, published", **style)
         axes.set_xticks(list(positions.values()), [experiment.label(value) for value in positions])
         axes.set(xlabel=x.replace("_", " "), ylabel=f"error ({experiment.unit})", title=experiment.title)
-        axes.grid(alpha=0.3)
 
 
 def _measured_errors(result: VariantResult) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -118,17 +117,16 @@ def _axes(path: Path, size: tuple[float, float], *, see_through: bool = False) -
     """Yield axes to draw on, then write the plot in the format that the suffix names, as SVG without background."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns about a home folder without a cache
 
-    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({"svg.hashsalt": "fedul", "svg.fonttype": "none"}):
-        figure = Figure(figsize=size, layout="constrained")
+    with styled():
+        figure = Figure(figsize=size)
         FigureCanvasAgg(figure)
         axes = figure.subplots()
         yield axes
         if axes.get_legend_handles_labels()[0]:  # empty with --evaluate-every 0
-            axes.legend(frameon=False, fontsize="small")
+            axes.legend()
         content = io.BytesIO()
         kind = path.suffix.lstrip(".")
         metadata = {"Date": None} if kind == "svg" else None

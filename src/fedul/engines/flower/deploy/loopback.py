@@ -29,6 +29,8 @@ from fedul.training.run_files import REPORT
 STATUS_SECONDS, POLL_SECONDS = 20.0, 0.5
 POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 """Seconds between two polls for work; on one machine this is cheap."""
+COLOURED = ("FORCE_COLOR", "CLICOLOR_FORCE")
+"""Variables, set in notebooks and at CI services, with which Flower's commands put colours into their JSON."""
 
 
 class Loopback:
@@ -204,7 +206,8 @@ class Loopback:
             "FLWR_HOME": str(self.folder / "flwr"),
             "PATH": f"{flower_program('flwr').parent}:{os.environ.get('PATH', '')}",
         }
-        return {**os.environ, **QUIET, **POLLING, **home}
+        inherited = {name: value for name, value in os.environ.items() if name not in COLOURED}
+        return {**inherited, **QUIET, **POLLING, **home}
 
 
 @contextmanager

@@ -1,0 +1,6 @@
+def print_report(lines):
+    print(len(lines))
+
+
+def draw(lines, path):
+    pass
