@@ -43,14 +43,9 @@ class FunctionalGradients:
         return logits
 
     def clipped_sum(self, loss: Tensor, clip: float) -> list[Tensor]:
-        recorded, self._recorded = self._recorded, []
-        found = torch.autograd.grad(loss, [logits for _, logits in recorded], allow_unused=True)
-        calls = [(x, g) for (x, _), g in zip(recorded, found, strict=True) if g is not None]
-        if len({len(inputs) for inputs, _ in calls}) > 1:
-            raise FedulError("a method with private rows must predict all rows of a step, in their order.")
-        if not calls:
+        rows = self.rows(loss)
+        if rows is None:
             return [torch.zeros_like(p) for p in self.parameters]
-        rows = self._gradients_of_rows(*map(list, zip(*calls, strict=True)))
         with torch.no_grad():
             squared_norms = rows.squared_norms()
             factors = clip_factors(squared_norms, clip)
@@ -58,6 +53,21 @@ class FunctionalGradients:
                 finite = squared_norms.isfinite()
                 rows, factors = RowTensors([each[finite] for each in rows.gradients], rows.shapes), factors[finite]
             return rows.weighted_sums(factors)
+
+    def rows(self, loss: Tensor) -> RowTensors | None:
+        """Return the gradient of each row, given the sum of their losses; None without predictions since the last call.
+
+        Parameters
+        ----------
+        loss : Tensor
+            Sum over rows of their losses, from the predictions since the last call.
+        """
+        recorded, self._recorded = self._recorded, []
+        found = torch.autograd.grad(loss, [logits for _, logits in recorded], allow_unused=True)
+        calls = [(x, g) for (x, _), g in zip(recorded, found, strict=True) if g is not None]
+        if len({len(inputs) for inputs, _ in calls}) > 1:
+            raise FedulError("a method with private rows must predict all rows of a step, in their order.")
+        return self._gradients_of_rows(*map(list, zip(*calls, strict=True))) if calls else None
 
     def _gradients_of_rows(self, inputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> RowTensors:
         parameters = dict(self._module.named_parameters())
