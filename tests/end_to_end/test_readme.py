@@ -60,14 +60,19 @@ def done(kind: str, step: str, warm: Warm, folder: Path) -> Outcome:
 
 
 EXAMPLES = {
-    str(path.relative_to(ROOT)): found
-    for path in TEXTS
-    if (found := steps(path.read_text(encoding="utf-8"), ABSENT))
+    str(path.relative_to(ROOT)): found for path in TEXTS if (found := steps(path.read_text(encoding="utf-8"), ABSENT))
 }
 
 
 def test_the_guides_have_examples() -> None:
-    pages = {"guide/own-data.md", "guide/python.md", "guide/command-line.md", "guide/scikit-learn.md", "federations/coordinator.md", "extending/method.md"}
+    pages = {
+        "guide/own-data.md",
+        "guide/python.md",
+        "guide/command-line.md",
+        "guide/scikit-learn.md",
+        "federations/coordinator.md",
+        "extending/method.md",
+    }
     assert {"README.md", *(f"docs/{page}" for page in pages)} <= EXAMPLES.keys()
 
 

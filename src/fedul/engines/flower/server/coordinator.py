@@ -18,7 +18,7 @@ from fedul._utils.files import write_bytes, write_json
 from fedul._utils.settings import build_config, refuse_unknown, with_underscores
 from fedul.algorithms.base import declared_update
 from fedul.config import TrainConfig
-from fedul.core import Matrix, validate_test_prior
+from fedul.core import Matrix, RoundMetrics, validate_test_prior
 from fedul.data.class_mix import parse_class_mix
 from fedul.engines.flower.identity.proof import ReplyVerifier
 from fedul.engines.flower.identity.roster import Roster
