@@ -9,7 +9,7 @@ INSTALL := -m pip install --quiet --no-compile
 # Installation does not compile byte code, to be quick. Python must be allowed to cache it, or every process compiles again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo federation test test-slow sites ray lint format bench wheels wheelhouse constraints clean
+.PHONY: help demo federation test test-slow sites ray lint format docs docs-serve bench wheels wheelhouse constraints clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,12 @@ format: $(VENV)/.dev ## Format the code and apply automatic fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: $(VENV)/.dev ## Build the documentation site into site/; a warning is an error (half a minute)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(VENV)/.dev ## Show the documentation site on http://127.0.0.1:8000, and again after every change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --no-strict --dev-addr 127.0.0.1:8000
+
 bench: $(BENCH)/.ready ## Measure speed and memory, also of other simulators (half an hour on an idle machine)
 	$(BENCH)/bin/python benchmarks/speed.py --json docs/results/speed.json --plots docs/results/figures
 	$(BENCH)/bin/python benchmarks/many_clients.py
@@ -64,8 +70,8 @@ constraints: | $(BIN)/python ## Update constraints.txt to the newest versions th
 	{ grep '^#' constraints.txt; "$$new/bin/python" -m pip freeze --exclude-editable | sed 's/+.*//'; } > "$$new/new.txt"; \
 	cat "$$new/new.txt" > constraints.txt
 
-clean: ## Delete the virtual environment and caches
-	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean: ## Delete the virtual environment, the built site and caches
+	rm -rf $(VENV) $(BENCH) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -21,7 +21,7 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from program import algorithms, commands, methods, options  # noqa: E402 (beside this file)
+from program import algorithms, commands, methods, options
 
 MARK = re.compile(r"^<!-- generated: (\w+) ?([\w.]*) -->$", re.MULTILINE)
 PARTS = {"commands": commands, "options": options, "methods": methods, "algorithms": algorithms}

@@ -27,13 +27,13 @@ def commands() -> str:
 
 def _sections(command: Any, name: str) -> Iterator[str]:
     subcommands = getattr(command, "commands", {})
-    if not subcommands:
+    if not subcommands or command.invoke_without_command:
         yield f"## {name}\n"
-    with click.Context(command, info_name=name) as context:
-        usage = " ".join([name, *command.collect_usage_pieces(context)])
-        parts = [f"```text\n{usage}\n```\n", _prose(command.help), *_parameters(command, context), _examples(command)]
-    if not subcommands:
-        yield from filter(None, parts)
+        with click.Context(command, info_name=name) as context:
+            yield f"```text\n{' '.join([name, *command.collect_usage_pieces(context)])}\n```\n"
+            yield _prose(command.help)
+            yield from _parameters(command, context)
+        yield _examples(command)
     for below, subcommand in subcommands.items():
         yield from _sections(subcommand, f"{name} {below}")
 

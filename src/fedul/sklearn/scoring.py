@@ -23,6 +23,17 @@ class SetLikelihoodScore(BaseEstimator):  # type: ignore[misc]
 
     It calls the label-free `score` of the estimator, which may be a pipeline that ends in a `FedULClassifier`. Use the
     instance `set_likelihood_score`: ``GridSearchCV(..., scoring=set_likelihood_score).fit(X, sets=..., priors=...)``.
+
+    Examples
+    --------
+    >>> from fedul import FedULClassifier
+    >>> from fedul.sklearn import set_likelihood_score
+    >>> x = np.repeat([[-1.0], [1.0], [-1.0], [1.0]], [90, 10, 20, 80], axis=0)
+    >>> month = np.repeat(["may", "june"], 100)
+    >>> priors = {"may": {"ill": 0.9, "well": 0.1}, "june": {"ill": 0.2, "well": 0.8}}
+    >>> model = FedULClassifier(rounds=5).fit(x, sets=month, priors=priors)
+    >>> bool(set_likelihood_score(model, x, sets=month, priors=priors) > np.log(0.5))  # better than guessing
+    True
     """
 
     __metadata_request__score: ClassVar[dict[str, Any]] = {**ROUTED, "estimator": UNUSED}
