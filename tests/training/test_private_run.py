@@ -102,6 +102,10 @@ def test_further_rounds_beyond_the_budget_are_refused_and_a_larger_budget_allows
     with pytest.raises(InputError, match=r"is spent: epsilon is 4 .* above dp-epsilon 4\..*--dp-epsilon.*--rounds 4"):
         train(tmp_path, resume=True, rounds=6)
     assert charged_rounds(tmp_path) == [1, 2, 3, 4]
+    recorded = (tmp_path / "config.json").read_bytes()
+    with pytest.raises(InputError, match="above dp-epsilon 2"):
+        train(tmp_path, resume=True, rounds=6, dp_epsilon=2.0)
+    assert (tmp_path / "config.json").read_bytes() == recorded  # the next resume continues what was trained
     more = train(tmp_path, resume=True, rounds=6, dp_epsilon=8.0)
     assert charged_rounds(tmp_path) == [1, 2, 3, 4, 5, 6]
     assert max(first.result.epsilon.values()) < max(more.result.epsilon.values()) < 8.0

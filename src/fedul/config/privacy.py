@@ -22,9 +22,12 @@ class PrivacyOptions:
         1e-5, "Delta of --dp-epsilon; must be below 1 / rows of every client.", low=1e-12, high=0.1
     )
     dp_noise: float | None = option(
-        None, "Noise of DP-SGD as a multiple of --dp-clip, in place of --dp-epsilon; epsilon follows from it.", low=0
+        None,
+        "Noise of DP-SGD as a multiple of --dp-clip, in place of --dp-epsilon; epsilon follows from it.",
+        low=0,
+        high=1e6,
     )
-    dp_clip: float = option(1.0, "Largest norm of the gradient of a row in DP-SGD.", above=0)
+    dp_clip: float = option(1.0, "Largest norm of the gradient of a row in DP-SGD.", above=0, high=1e6)
     dp_seeded: bool = option(
         False, "Draw noise and random batches from --seed: repeatable, and no guarantee. Simulation only."
     )
@@ -36,20 +39,28 @@ class PrivacyOptions:
     )
     client_dp_delta: float = option(1e-5, "Delta of --client-dp-epsilon.", low=1e-12, high=0.1)
     client_dp_noise: float | None = option(
-        None, "Noise of the mean update as a multiple of --client-dp-clip, in place of --client-dp-epsilon.", low=0
+        None,
+        "Noise of the mean update as a multiple of --client-dp-clip, in place of --client-dp-epsilon.",
+        low=0,
+        high=1e6,
     )
-    client_dp_clip: float = option(1.0, "Largest norm of the update of a client, the first one if it adapts.", above=0)
+    client_dp_clip: float = option(
+        1.0, "Largest norm of the update of a client, the first one if it adapts.", above=0, high=1e6
+    )
     client_dp_quantile: float | None = option(
         None, "Adapt --client-dp-clip to this quantile of the norms of updates.", above=0, high=0.999
     )
     prior_epsilon: float | None = option(
-        None, "Perturb the class priors before anything uses them: epsilon of the class of one row.", above=0
+        None, "Perturb the class priors before anything uses them: epsilon of the class of one row.", low=1e-6
     )
     secure_aggregation: bool = option(
         False, "Hide every single update: the coordinator learns sums over the participating clients only."
     )
     aggregation_range: float = option(
-        4.0, "Largest absolute value of a weight's change under secure aggregation; larger ones are clipped.", above=0
+        4.0,
+        "Largest absolute value of a weight's change under secure aggregation; larger ones are clipped.",
+        low=1e-6,
+        high=1e6,
     )
     aggregation_threshold: float = option(
         0.7, "Share of a round's clients that must stay to its end, or the round is repeated.", above=0.5, high=1

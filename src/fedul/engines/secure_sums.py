@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedul._utils.display import counted
 from fedul.algorithms.base import Algorithm
 from fedul.config import TrainConfig
 from fedul.engines.held_out import TEMPERATURES, HeldOutSums
@@ -58,8 +59,8 @@ def check_secure_aggregation(algorithm: Algorithm, config: TrainConfig, clients:
         )
     if clients < FEWEST_CLIENTS:
         raise InputError(
-            f"secure-aggregation: a sum over {clients} clients hides no single one; at least {FEWEST_CLIENTS} must "
-            "take part in a round."
+            f"secure-aggregation: a sum over {counted(clients, 'client')} hides no single one; at least "
+            f"{FEWEST_CLIENTS} must take part in a round."
         )
     try:
         import cryptography  # noqa: F401

@@ -125,20 +125,6 @@ def row_statement(
     )
 
 
-def guarantee_warnings(config: TrainConfig) -> list[str]:
-    """Return warnings about protection that is asked for, and gives no guarantee.
-
-    >>> guarantee_warnings(TrainConfig(dp_noise=0.0))
-    ['dp-noise is 0, so no row is protected; give --dp-epsilon.']
-    """
-    warnings = [
-        f"{prefix}-noise is 0, so no {unit} is protected; give --{prefix}-epsilon."
-        for prefix, unit, noise in (("dp", "row", config.dp_noise), ("client-dp", "client", config.client_dp_noise))
-        if noise == 0
-    ]
-    return [*warnings, *((f"dp-seeded: {NO_GUARANTEE[0].lower()}{NO_GUARANTEE[1:]}",) if config.dp_seeded else ())]
-
-
 def finite(epsilon: float) -> float | None:
     """Return epsilon as documents have it: None if it is infinite."""
     return epsilon if math.isfinite(epsilon) else None

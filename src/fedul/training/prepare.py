@@ -18,7 +18,6 @@ from fedul.errors import InputError
 from fedul.models.weights import precision_of, weights_of
 from fedul.privacy.ledger import Ledger
 from fedul.privacy.prior_noise import PerturbedPriors
-from fedul.privacy.statement import guarantee_warnings
 from fedul.training.callbacks import Callback, RunInfo
 from fedul.training.check_fit import check_fit, small_batch_warnings
 from fedul.training.choice import Choice, resolve_recipe
@@ -134,7 +133,7 @@ def _startup_warnings(federation: Federation, context: RunContext, config: Train
     messages += context.algorithm.startup_warnings(weights_of(context.module), clients)
     if context.protection is not None:
         messages += context.protection.warnings(len(federation.clients))
-    messages += [*prior_noise_warnings(federation, config.prior_epsilon), *guarantee_warnings(config)]
+    messages += prior_noise_warnings(federation, config.prior_epsilon)
     return [*messages, *context.engine.warnings]
 
 

@@ -69,7 +69,14 @@ class RunFolder:
             self.check(record, resume=resume)  # again: it may have changed before it was locked
             if perturbed is not None:  # before the record, so that a run that is killed in between uses them too
                 write_perturbed(self.path, perturbed)
-            yield self._prepare(record)
+            config = self.path / run_files.CONFIG
+            before, self._has_saved = config.read_bytes() if config.exists() else None, False
+            try:
+                yield self._prepare(record)
+            except InputError:
+                if before is not None and not self._has_saved:  # a refused command changes nothing
+                    write_bytes(config, before)
+                raise
 
     def check_free(self) -> None:
         """Raise `RunBusy` while another process is training this run."""
@@ -153,6 +160,7 @@ class RunFolder:
 
     def save_state(self, state: TrainingState) -> None:
         """Write the checkpoint in one file, then the metrics."""
+        self._has_saved = True
         write_checkpoint(self.path / run_files.CHECKPOINT, state, self._identity)
         self._write_metrics(state)
         for outdated in (run_files.RESULT, run_files.EVALUATION):  # they belong to an earlier classifier

@@ -93,7 +93,7 @@ class SiteConfig:
         None,
         "Perturb the class priors before anything uses them: epsilon of the class of one row "
         "(docs/privacy/differential-privacy.md). They are drawn once and stored in the state folder.",
-        above=0,
+        low=1e-6,
     )
     row_epsilon: float | None = option(
         None,

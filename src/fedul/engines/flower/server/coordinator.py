@@ -40,7 +40,6 @@ from fedul.errors import EnvironmentFailure, InputError, unknown_name
 from fedul.methods import METHODS
 from fedul.models.weights import weights_of
 from fedul.privacy.dp_sgd.network_check import check_network
-from fedul.privacy.statement import guarantee_warnings
 from fedul.privacy.update_chain import build_update_chain
 from fedul.reporting.page import render_page
 from fedul.reporting.report_data import collect_folder
@@ -163,7 +162,7 @@ def _run(
     status.table = partial(site_table, registry, private=protection is not None and protection.hides_participants)
     parts = (spec, None, module, training.model, method, algorithm, engine, store)
     context = RunContext(*parts, protection=protection)
-    warnings = [*recipe.left_out(None), *guarantee_warnings(training), *method.startup_warnings(training.rounds)]
+    warnings = [*recipe.left_out(None), *method.startup_warnings(training.rounds)]
     warnings += algorithm.startup_warnings(weights_of(module), len(sites))
     if not totals["identifying_sites"]:
         warnings.append(
