@@ -12,7 +12,15 @@ from rich.table import Table
 
 from fedul.cli import show
 from fedul.cli.options import Json
-from fedul.config import EXECUTOR_HELP, EXECUTORS, RAY_ADDRESS_HELP
+from fedul.config import (
+    EXECUTOR_HELP,
+    EXECUTORS,
+    EXPERIMENT_HELP,
+    RAY_ADDRESS_HELP,
+    TRACK_HELP,
+    TRACKING_URI_HELP,
+    TrackingConfig,
+)
 
 if TYPE_CHECKING:
     from fedul.experiments.paper import Experiment
@@ -46,6 +54,9 @@ def reproduce(
     ] = 0,
     executor: Annotated[str, typer.Option(help=EXECUTOR_HELP)] = EXECUTORS[0],
     ray_address: Annotated[str | None, typer.Option(help=RAY_ADDRESS_HELP)] = None,
+    track: Annotated[str | None, typer.Option(help=TRACK_HELP)] = None,
+    tracking_uri: Annotated[str | None, typer.Option(help=TRACKING_URI_HELP)] = None,
+    experiment: Annotated[str | None, typer.Option(help=EXPERIMENT_HELP)] = None,
     out: Annotated[
         str, typer.Option(help="Folder for the results; runs that it holds are not repeated.")
     ] = "reproduced",
@@ -57,10 +68,12 @@ def reproduce(
     """
     from fedul.experiments.paper import experiment_names, load_experiment
     from fedul.experiments.reproduce import reproduce as run_experiment
+    from fedul.tracking import make_trackers
 
     if name is None:
         _list_experiments([load_experiment(each) for each in experiment_names()], as_json=json)
         return
+    trackers = make_trackers(TrackingConfig(track, tracking_uri, experiment))
     with show.TrainingProgress() as progress:
         result = run_experiment(
             name,
@@ -75,7 +88,7 @@ def reproduce(
             executor=executor,
             ray_address=ray_address,
             out=out,
-            callbacks=[progress],
+            callbacks=[progress, *trackers],
             on_cell=_print_cell,
         )
     place = f"tables and figures in [bold]{escape(str(result.folder))}[/]"

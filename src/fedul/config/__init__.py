@@ -10,22 +10,28 @@ from fedul.config.commands import EXECUTOR_HELP, EXECUTORS, RAY_ADDRESS_HELP, Co
 from fedul.config.data import BenchmarkDataConfig, FileDataConfig
 from fedul.config.privacy import PrivacyOptions
 from fedul.config.shared import IN_MEMORY, NOISE_FORMULAS, PRIOR_RECIPES, SCORES
+from fedul.config.tracking import EXPERIMENT_HELP, TRACK_HELP, TRACKERS, TRACKING_URI_HELP, TrackingConfig
 from fedul.config.training import GENERIC, TrainConfig
 
 __all__ = [
     "EXECUTORS",
     "EXECUTOR_HELP",
+    "EXPERIMENT_HELP",
     "GENERIC",
     "IN_MEMORY",
     "NOISE_FORMULAS",
     "PRIOR_RECIPES",
     "RAY_ADDRESS_HELP",
     "SCORES",
+    "TRACKERS",
+    "TRACKING_URI_HELP",
+    "TRACK_HELP",
     "BenchmarkDataConfig",
     "CompareConfig",
     "FileDataConfig",
     "PrivacyOptions",
     "RunConfig",
+    "TrackingConfig",
     "TrainConfig",
     "check_executor",
 ]

@@ -29,6 +29,8 @@ from fedul.training.result import RunResult
 from fedul.training.run_record import RunRecord
 from fedul.training.state import TrainingState, read_checkpoint, write_checkpoint
 
+BEFORE_CONFIG = (run_files.PERTURBED_PRIORS, run_files.TRACKING)
+"""Files that a run may have before its record."""
 LONGEST_NAME = 120
 """Characters of the name of a site's folder, beyond which it is cut."""
 
@@ -133,7 +135,7 @@ class RunFolder:
             others = [p.name for p in self.path.iterdir()] if self.path.is_dir() else []
         except OSError as problem:
             raise InputError(f"{self.path}: cannot be read ({problem.strerror}); choose another folder.") from None
-        if any(not name.startswith(".") and name != run_files.PERTURBED_PRIORS for name in others):
+        if any(not name.startswith(".") and name not in BEFORE_CONFIG for name in others):
             raise InputError(
                 f"{self.path}: is not empty and not a run of fedul (no {file.name} in it); choose another folder."
             )

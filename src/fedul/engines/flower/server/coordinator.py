@@ -39,6 +39,7 @@ from fedul.privacy.dp_sgd.network_check import check_network
 from fedul.privacy.update_chain import build_update_chain
 from fedul.reporting.page import render_page
 from fedul.reporting.report_data import collect_folder
+from fedul.tracking import make_trackers
 from fedul.training import (
     Callback,
     CallbackList,
@@ -108,7 +109,7 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     """
     config, training = read_settings(settings)
     roster = _read_roster(config)
-    folder, callback = RunFolder(config.out), CallbackList([LogProgress(), *callbacks])
+    folder, callback = RunFolder(config.out), CallbackList([LogProgress(), *make_trackers(config.tracking), *callbacks])
     (test_prior, class_mix), recipe = _parse_mixes(config), Recipe(training)
     stored = read_stored_run(folder, config, test_prior, class_mix)
     if stored:
