@@ -25,6 +25,12 @@ from fedul.installation.result import DoctorResult as DoctorResult
 from fedul.methods.base import Method as Method
 from fedul.reporting.report import report as report
 from fedul.sklearn import FedULClassifier as FedULClassifier
+from fedul.tracking import JsonLinesLogger as JsonLinesLogger
+from fedul.tracking import MLflowTracker as MLflowTracker
+from fedul.tracking import TensorBoardTracker as TensorBoardTracker
 from fedul.training import Callback as Callback
 from fedul.training import Run as Run
+from fedul.training import StopRun as StopRun
+from fedul.training.prune_checkpoints import PruneCheckpoints as PruneCheckpoints
+from fedul.training.stop_early import EarlyStopping as EarlyStopping
 from fedul.training.train import train as train

@@ -13,7 +13,16 @@ from rich.table import Table
 from fedul.cli import show
 from fedul.cli.completion import complete_choice, complete_data, complete_experiment
 from fedul.cli.options import Json
-from fedul.config import EXECUTOR_HELP, EXECUTORS, RAY_ADDRESS_HELP, SCALES
+from fedul.config import (
+    EXECUTOR_HELP,
+    EXECUTORS,
+    EXPERIMENT_HELP,
+    RAY_ADDRESS_HELP,
+    SCALES,
+    TRACK_HELP,
+    TRACKING_URI_HELP,
+    TrackingConfig,
+)
 
 if TYPE_CHECKING:
     from fedul.experiments.paper import Experiment
@@ -57,6 +66,9 @@ def reproduce(
         0
     ],
     ray_address: Annotated[str | None, typer.Option(help=RAY_ADDRESS_HELP)] = None,
+    track: Annotated[str | None, typer.Option(help=TRACK_HELP)] = None,
+    tracking_uri: Annotated[str | None, typer.Option(help=TRACKING_URI_HELP)] = None,
+    experiment: Annotated[str | None, typer.Option(help=EXPERIMENT_HELP)] = None,
     out: Annotated[
         str, typer.Option(help="Folder for the results; runs that it holds are not repeated.")
     ] = "reproduced",
@@ -68,10 +80,12 @@ def reproduce(
     """
     from fedul.experiments.paper import experiment_names, load_experiment
     from fedul.experiments.reproduce import reproduce as run_experiment
+    from fedul.tracking import make_trackers
 
     if name is None:
         _list_experiments([load_experiment(each) for each in experiment_names()], as_json=json)
         return
+    trackers = make_trackers(TrackingConfig(track, tracking_uri, experiment))
     with show.TrainingProgress() as progress:
         result = run_experiment(
             name,
@@ -86,7 +100,7 @@ def reproduce(
             executor=executor,
             ray_address=ray_address,
             out=out,
-            callbacks=[progress],
+            callbacks=[progress, *trackers],
             on_cell=_print_cell,
         )
     place = f"tables and figures in [bold]{escape(str(result.folder))}[/]"

@@ -16,7 +16,7 @@ from fedul._utils.display import counted
 from fedul._utils.settings import build_config, to_dict
 from fedul.cli import show
 from fedul.cli.options import ConfigFile, Json, default_folder, merge_settings, select_settings, with_options
-from fedul.config import BenchmarkDataConfig, FileDataConfig, RunConfig, TrainConfig
+from fedul.config import BenchmarkDataConfig, FileDataConfig, RunConfig, TrackingConfig, TrainConfig
 from fedul.data.load import resolve_data_config
 from fedul.errors import InputError, list_names
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedul.classifier import Classifier
 
 DATA_CONFIGS = (FileDataConfig, BenchmarkDataConfig)
-CONFIGS = (RunConfig, *DATA_CONFIGS, TrainConfig)
+CONFIGS = (RunConfig, *DATA_CONFIGS, TrainConfig, TrackingConfig)
 NOT_ENOUGH = 3
 """Exit code of `fedul check --strict` if the data is not enough."""
 
@@ -71,21 +71,24 @@ def train(settings: dict[str, Any], config: ConfigFile = None) -> None:
             raise InputError(f"{command.out}: holds no run to continue; correct --out, or give the whole command.")
         options = {**stored, **options}
     training = build_config(TrainConfig, select_settings(options, TrainConfig))
+    tracking = build_config(TrackingConfig, select_settings(options, TrackingConfig))
     data = resolve_data_config(select_settings(options, *DATA_CONFIGS))
     # Imported only now, so that a wrong option is reported before torch is loaded.
     from fedul.data.load import load_study
     from fedul.evaluation.check import check
+    from fedul.tracking import make_trackers
     from fedul.training.train import train as run_training
 
     name = Path(data.data).stem
     folder = Path(command.out or default_folder(f"{name}-{training.method}"))
+    trackers = make_trackers(tracking)
     study = load_study(data)
     checked = check(study, method=training.method)
     if checked.verdict == "not enough" and (checked.identifiable or command.force):
         show.print_note(f"{checked.summary} 'fedul check' says what would help.")
     with show.TrainingProgress(f"{training.method} on {name}") as progress:
         run = run_training(
-            study, training, out=folder, resume=command.resume, force=command.force, callbacks=[progress]
+            study, training, out=folder, resume=command.resume, force=command.force, callbacks=[progress, *trackers]
         )
     selection = run.recipe.config.selection if run.recipe else training.selection
     how = "the last" if selection == "last" else f"selected by {selection}"

@@ -20,12 +20,14 @@ from fedul.config.commands import (
 from fedul.config.data import BenchmarkDataConfig, FileDataConfig
 from fedul.config.privacy import PrivacyOptions
 from fedul.config.shared import IN_MEMORY, NOISE_FORMULAS, PRIOR_RECIPES, SCORES
+from fedul.config.tracking import EXPERIMENT_HELP, TRACK_HELP, TRACKERS, TRACKING_URI_HELP, TrackingConfig
 from fedul.config.training import GENERIC, TrainConfig
 
 __all__ = [
     "EXECUTORS",
     "EXECUTOR_HELP",
     "EXPORT_FORMATS",
+    "EXPERIMENT_HELP",
     "GENERIC",
     "IN_MEMORY",
     "NOISE_FORMULAS",
@@ -33,11 +35,15 @@ __all__ = [
     "RAY_ADDRESS_HELP",
     "SCALES",
     "SCORES",
+    "TRACKERS",
+    "TRACKING_URI_HELP",
+    "TRACK_HELP",
     "BenchmarkDataConfig",
     "CompareConfig",
     "FileDataConfig",
     "PrivacyOptions",
     "RunConfig",
+    "TrackingConfig",
     "TrainConfig",
     "check_executor",
     "check_plot",

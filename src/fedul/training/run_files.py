@@ -17,8 +17,17 @@ METRICS = "metrics.jsonl"
 STATUS = "status.json"
 """What the run does, while it goes on."""
 
+TRACKING = "tracking.json"
+"""Which runs of which trackers show this run."""
+
+TENSORBOARD = "tensorboard"
+"""Folder of what TensorBoard shows, unless the user names another."""
+
 CHECKPOINT = "checkpoint/state.safetensors"
 """The state to resume from."""
+
+SNAPSHOTS = "checkpoint/rounds"
+"""Folder of the checkpoints of earlier rounds that are kept, if any are."""
 
 CLIENT_STATES = "checkpoint/clients"
 """Folder of what methods and algorithms keep per client."""

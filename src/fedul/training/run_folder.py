@@ -30,7 +30,7 @@ from fedul.training.result import RunResult
 from fedul.training.run_record import RunRecord
 from fedul.training.state import TrainingState, read_checkpoint, write_checkpoint
 
-BEFORE_CONFIG = (run_files.PERTURBED_PRIORS, run_files.STATUS)
+BEFORE_CONFIG = (run_files.PERTURBED_PRIORS, run_files.STATUS, run_files.TRACKING)
 """Files that a run may have before its record."""
 LONGEST_NAME = 120
 """Characters of the name of a site's folder, beyond which it is cut."""

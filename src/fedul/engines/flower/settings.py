@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedul._utils.settings import option, parse_names, validate_fields
+from fedul.config.tracking import TrackingConfig, experiment_option, track_option, tracking_uri_option
 from fedul.errors import InputError
 
 
@@ -67,6 +68,10 @@ class CoordinatorConfig:
     )
     resumptions: int = option(10, "Times that the run may be resumed; sites refuse more.", low=0)
 
+    track: str | None = track_option()
+    tracking_uri: str | None = tracking_uri_option()
+    experiment: str | None = experiment_option()
+
     def __post_init__(self) -> None:
         validate_fields(self)
         if not os.path.isabs(self.out):
@@ -79,6 +84,15 @@ class CoordinatorConfig:
             raise InputError(f"min-sites: {self.min_sites} is more than the {self.sites} sites; give fewer.")
         if self.roster is not None and not os.path.isabs(self.roster):
             raise InputError(f"roster: '{self.roster}' is not an absolute path at the coordinator.")
+        place = (self.tracking_uri or "").removeprefix("sqlite:///")
+        if place and "://" not in place and not os.path.isabs(place):
+            raise InputError(f"tracking-uri: '{place}' is not an absolute path at the coordinator.")
+        self.tracking  # noqa: B018 (checks it)
+
+    @property
+    def tracking(self) -> TrackingConfig:
+        """Whether and where the run is recorded."""
+        return TrackingConfig(self.track, self.tracking_uri, self.experiment)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from fedul.privacy.dp_sgd.network_check import check_network
 from fedul.privacy.update_chain import build_update_chain
 from fedul.reporting.page import render_page
 from fedul.reporting.report_data import collect_folder
+from fedul.tracking import make_trackers
 from fedul.training import (
     Callback,
     CallbackList,
@@ -92,7 +93,7 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     config, training = read_settings(settings)
     roster = _read_roster(config)
     folder, status = RunFolder(config.out), StatusWriter(Path(config.out))
-    callback = CallbackList([LogProgress(), status, *callbacks])
+    callback = CallbackList([LogProgress(), status, *make_trackers(config.tracking), *callbacks])
     folder.make()
     with status, folder.locked():
         return _run(transport, config, training, roster, folder, callback, status)
