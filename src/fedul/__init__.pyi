@@ -20,6 +20,7 @@ from fedul.evaluation.evaluate import evaluate as evaluate
 from fedul.experiments.compare import compare as compare
 from fedul.exporting.export import export as export
 from fedul.methods.base import Method as Method
+from fedul.reporting.live.watch import watch as watch
 from fedul.reporting.report import report as report
 from fedul.sklearn import FedULClassifier as FedULClassifier
 from fedul.training import Callback as Callback

@@ -51,7 +51,7 @@ class StatusWriter(Callback):
         self._file, self._result = folder / run_files.STATUS, folder / run_files.RESULT
         self._begun = False
         self._written = -SECONDS_BETWEEN
-        now = time.time()
+        now = round(time.time(), 3)
         self._status = RunStatus(now, now)
         self.table: Callable[[], SiteTable] = SiteTable
         """Returns what is known of the sites whenever the status is written."""
