@@ -42,6 +42,7 @@ _HOMES = {
     "option": "_utils.settings",
     "report": "reporting.report",
     "train": "training.train",
+    "watch": "reporting.live.watch",
 }
 # Those that need an extra are left out of `__all__`, so that `from fedul import *` works without it.
 _HOMES_IN_EXTRAS = {"FedULClassifier": "sklearn"}

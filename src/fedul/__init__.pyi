@@ -23,6 +23,7 @@ from fedul.exporting.export import export as export
 from fedul.installation.doctor import doctor as doctor
 from fedul.installation.result import DoctorResult as DoctorResult
 from fedul.methods.base import Method as Method
+from fedul.reporting.live.watch import watch as watch
 from fedul.reporting.report import report as report
 from fedul.sklearn import FedULClassifier as FedULClassifier
 from fedul.tracking import JsonLinesLogger as JsonLinesLogger

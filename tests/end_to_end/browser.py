@@ -21,7 +21,7 @@ HOW = "no Chromium on this machine; install one, e.g. with: apt-get install chro
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason=HOW)
 FLAGS = (
     "--headless",
-    "--no-sandbox",  # the page has no scripts, and CI often runs as root
+    "--no-sandbox",  # the pages are our own, and CI often runs as root
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-quic",
@@ -46,6 +46,20 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 OVERFLOWS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 """Pixels by which a page is wider than the screen."""
+COMPLAINTS = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
+"""Events with which a page complains."""
+UNTIL = """
+new Promise((resolve, reject) => {
+  const end = Date.now() + 300000;
+  const look = () => {
+    if (CONDITION) resolve(true);
+    else if (Date.now() > end) reject(document.body.innerText);
+    else setTimeout(look, 50);
+  };
+  look();
+})
+"""
+"""Resolves when a condition holds."""
 LOW_CONTRAST = """
 (() => {
   const channels = text => (text.match(/[\\d.]+/g) || []).map(Number).map(v => text.startsWith('color(') ? 255 * v : v);
@@ -100,13 +114,13 @@ class Page:
         result: dict[str, Any] = message["result"]
         return result
 
-    def open(self, file: Path, *, width: int, dark: bool) -> None:
-        """Loads a file at a width and in a colour scheme, to its end."""
+    def open(self, page: Path | str, *, width: int, dark: bool) -> None:
+        """Loads a file or an address at a width and in a colour scheme, to its end."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", features=scheme)
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
         self.events.clear()
-        self.send("Page.navigate", url=file.resolve().as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not self.reported("Page.loadEventFired"):
             self._next()
 
@@ -176,3 +190,13 @@ def browser(profile: Path) -> Iterator[Page]:
             page.session = whole
             page.send("Browser.close")
     process.wait(timeout=20)
+
+
+def until(tab: Page, condition: str) -> None:
+    """Wait in the page until a JavaScript condition holds."""
+    assert tab.evaluate(UNTIL.replace("CONDITION", condition))
+
+
+def text(tab: Page) -> str:
+    """Return what the page shows."""
+    return str(tab.evaluate("document.body.innerText")).replace("\u00a0", " ")

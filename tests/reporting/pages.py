@@ -23,7 +23,7 @@ from fedul.evaluation.document import (
 from fedul.reporting.report_data import ClientSummary, ReportData
 from fedul.training import DataCounts, RunRecord, RunResult
 
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "link"}
 
 
 def made_up(flu: str = "flu", cold: str = "cold", north: str = "North", january: str = "January") -> ReportData:

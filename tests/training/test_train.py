@@ -323,7 +323,7 @@ def test_augmentation_changes_what_is_learned_from_images() -> None:
     assert len({fedul.train(study, rounds=1, augment=kind).weights_sha256 for kind in kinds}) == 4
 
 
-def test_a_run_in_a_folder_leaves_config_metrics_checkpoint_and_model(tmp_path: Path) -> None:
+def test_a_run_in_a_folder_leaves_config_metrics_checkpoint_status_and_model(tmp_path: Path) -> None:
     run = train(STUDY, out=tmp_path / "run")
     assert list(contents(tmp_path / "run")) == [
         "checkpoint",
@@ -334,6 +334,7 @@ def test_a_run_in_a_folder_leaves_config_metrics_checkpoint_and_model(tmp_path: 
         "model/classifier.json",
         "model/weights.safetensors",
         "result.json",
+        "status.json",
     ]
     loaded = RunFolder(tmp_path / "run").load_classifier()
     inputs = STUDY.truth.test_inputs

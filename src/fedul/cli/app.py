@@ -22,6 +22,7 @@ AFTER_STOP = {
     "evaluate": REPEAT,
     "reproduce": REPEAT,
     "predict": "no file was written.",
+    "watch": "the run is not affected.",
 }
 """How to continue a command that was stopped."""
 

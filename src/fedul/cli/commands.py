@@ -5,7 +5,19 @@ from __future__ import annotations
 import typer
 
 from fedul import __version__
-from fedul.cli import compare, datasets, demo, doctor, federation, listing, predict, reproduce, run_commands, train
+from fedul.cli import (
+    compare,
+    datasets,
+    demo,
+    doctor,
+    federation,
+    listing,
+    predict,
+    reproduce,
+    run_commands,
+    train,
+    watch,
+)
 from fedul.cli.options import examples, join_lines
 
 app = typer.Typer(
@@ -51,6 +63,7 @@ for command, *lines in (
     ),
     (run_commands.export, "export RUN --format onnx --out classifier.onnx", "export RUN --format card"),
     (run_commands.report, "report RUN", "report RUN --out page.html"),
+    (watch.watch, "watch RUN", "watch RUN --wait --port 8765"),
     (
         reproduce.reproduce,
         "reproduce",

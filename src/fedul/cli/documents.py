@@ -35,6 +35,14 @@ class ReportDocument(Document):
 
 
 @dataclass(frozen=True)
+class WatchDocument(Document):
+    """What `fedul watch` prints before it serves the page: the run folder and the address of the page."""
+
+    run: str
+    url: str
+
+
+@dataclass(frozen=True)
 class ExportDocument(Document):
     """What `fedul export` prints.
 

@@ -7,6 +7,7 @@ first, then numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,7 @@ def render_page(data: ReportData) -> str:
     evaluation = data.evaluation
     shares = zip(data.classes, data.test_prior, strict=False)  # a run that has not begun may have no prior
     stride = max(1, math.ceil(len(data.history) / MAX_ROUNDS))
-    template = _environment().get_template("page.html.j2")
+    template = environment().get_template("page.html.j2")
     return template.render(
         data=data,
         sections=SECTIONS,
@@ -94,7 +95,7 @@ def render_page(data: ReportData) -> str:
         figures=_key_figures(data),
         class_mix=[f"{name} {wording.percent(share)}" for name, share in shares],
         priors=_priors(data),
-        charts=_charts(data),
+        charts=metric_charts(data.history, data.selected_round),
         chosen_round=explain_round(data.result, data.record.training, data.history) if data.result else "",
         stride=stride,
         rounds=[
@@ -111,7 +112,8 @@ def render_page(data: ReportData) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return the environment of all templates."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -119,7 +121,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for name in ("percent", "interval", "interval_digits", "number", "listed", "setting"):
+    for name in ("percent", "interval", "interval_digits", "number", "listed", "setting", "size", "duration", "clock"):
         environment.filters[name] = getattr(wording, name)
     environment.filters["counted"] = counted
     environment.filters["digits"] = lambda value, digits=6: f"{value:.{digits}g}"
@@ -195,16 +197,17 @@ def _priors(data: ReportData) -> list[tuple[str, list[tuple[str, Any]]]]:
     return shown
 
 
-def _charts(data: ReportData) -> list[LineChart]:
-    losses = [Line.of("training rows", data.history, "loss"), Line.of("held-out rows", data.history, "held_out_loss")]
-    errors = [Line.of("test rows", data.history, "test_error")]
+def metric_charts(history: Sequence[RoundMetrics], selected_round: int | None) -> list[LineChart]:
+    """Return charts of the losses, and of the test error where there is one."""
+    losses = [Line.of("training rows", history, "loss"), Line.of("held-out rows", history, "held_out_loss")]
+    errors = [Line.of("test rows", history, "test_error")]
     charts = []
     for name, caption, lines in (
         ("loss-chart", "Loss", losses),
         ("error-chart", "Error on labelled test rows", errors),
     ):
         if drawn := [line for line in lines if line.points]:
-            charts.append(LineChart(name, caption, drawn, data.selected_round, share=lines is errors))
+            charts.append(LineChart(name, caption, drawn, selected_round, share=lines is errors))
     return charts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 SPACE = "\u00a0"
@@ -48,6 +49,49 @@ def number(value: float | None, digits: int = 4) -> str:
         return "infinite"
     whole = value == int(value) or abs(value) >= 10**digits
     return (f"{value:,.0f}" if whole else f"{value:.{digits}g}").replace("-", MINUS)
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes with its unit.
+
+    Examples
+    --------
+    >>> size(940), size(12_500), size(3_210_000_000), size(None)
+    ('940\\xa0B', '12.5\\xa0KB', '3.21\\xa0GB', '–')
+    """
+    if count is None:
+        return UNKNOWN
+    value, unit = float(count), "B"
+    for larger in ("KB", "MB", "GB", "TB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.3g}{SPACE}{unit}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time span in its two largest units, below a minute in seconds.
+
+    Examples
+    --------
+    >>> duration(0.84), duration(49), duration(200), duration(7500), duration(None)
+    ('0.84\\xa0s', '49\\xa0s', '3\\xa0min 20\\xa0s', '2\\xa0h 5\\xa0min', '–')
+    """
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 59.5:
+        return f"{seconds:.2g}{SPACE}s"
+    whole = round(seconds)
+    units = {"d": whole // 86400, "h": whole // 3600 % 24, "min": whole // 60 % 60, "s": whole % 60}
+    known = [(count, unit) for unit, count in units.items()]
+    first = next(i for i, (count, _) in enumerate(known) if count)
+    return " ".join(f"{count}{SPACE}{unit}" for count, unit in known[first : first + 2] if count)
+
+
+def clock(time: float) -> str:
+    """Return a Unix time as the time of day, with the date unless it is today's."""
+    at = datetime.fromtimestamp(time)
+    return at.strftime("%H:%M:%S" if at.date() == datetime.now().date() else "%Y-%m-%d %H:%M:%S")
 
 
 def listed(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Self
 from fedul._utils.documents import read_document_file
 from fedul._utils.files import write_bytes
 from fedul.core import RoundMetrics
-from fedul.errors import EnvironmentFailure, FedulError, InputError
+from fedul.errors import FedulError, InputError
 from fedul.privacy.statement import finite
 from fedul.training import run_files
 from fedul.training.callbacks import Callback, RunInfo
@@ -51,7 +51,7 @@ class StatusWriter(Callback):
         self._file, self._result = folder / run_files.STATUS, folder / run_files.RESULT
         self._begun = False
         self._written = -SECONDS_BETWEEN
-        now = time.time()
+        now = round(time.time(), 3)
         self._status = RunStatus(now, now)
         self.table: Callable[[], SiteTable] = SiteTable
         """Returns what is known of the sites whenever the status is written."""
@@ -133,7 +133,7 @@ class StatusWriter(Callback):
             return
         self._status = replace(self._status, updated=round(time.time(), 3), table=self.table())
         self._written = time.monotonic()
-        with suppress(EnvironmentFailure):
+        with suppress(FedulError):
             write_bytes(self._file, json.dumps(self._status.to_dict()).encode(), durable=False)
 
 

@@ -163,7 +163,7 @@ class SiteRegistry:
 
     def _wait_for_sites(self) -> dict[str, PendingSite]:
         """Wait until as many sites are connected as the configuration requires, and return them by name."""
-        pending: dict[str, PendingSite] = {}
+        pending = self._pending = {}  # known to others while it grows
         config, end = self.config, time.monotonic() + self.config.start_seconds
         while True:
             nodes = self.transport.nodes()
