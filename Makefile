@@ -9,7 +9,7 @@ INSTALL := -m pip install --quiet --no-compile
 # Installation does not compile byte code, to be quick. Python must be allowed to cache it, or every process compiles again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo federation test test-slow sites ray lint format bench constraints clean
+.PHONY: help demo federation test test-slow sites ray lint format notebooks bench constraints clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ lint: $(VENV)/.dev ## Check style, types and import layers
 format: $(VENV)/.dev ## Format the code and apply automatic fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+notebooks: $(VENV)/.dev ## Execute the notebooks and write them with their outputs (some minutes)
+	$(BIN)/python notebooks/build.py
 
 bench: $(BENCH)/.ready ## Measure speed and memory, also of other simulators (half an hour on an idle machine)
 	$(BENCH)/bin/python benchmarks/speed.py --json docs/results/speed.json --plots docs/results/figures
