@@ -9,7 +9,7 @@ INSTALL := -m pip install --quiet --no-compile
 # Installation does not compile byte code, to be quick. Python must be allowed to cache it, or every process compiles again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo federation test test-slow sites ray lint format docs docs-serve bench wheels wheelhouse constraints clean
+.PHONY: help demo federation test test-slow sites ray lint format docs docs-serve notebooks bench wheels wheelhouse constraints clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ docs: $(VENV)/.dev ## Build the documentation site into site/; a warning is an e
 
 docs-serve: $(VENV)/.dev ## Show the documentation site on http://127.0.0.1:8000, and again after every change
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --no-strict --dev-addr 127.0.0.1:8000
+
+notebooks: $(VENV)/.dev ## Execute the notebooks and write them with their outputs (some minutes)
+	$(BIN)/python notebooks/build.py
 
 bench: $(BENCH)/.ready ## Measure speed and memory, also of other simulators (half an hour on an idle machine)
 	$(BENCH)/bin/python benchmarks/speed.py --json docs/results/speed.json --plots docs/results/figures

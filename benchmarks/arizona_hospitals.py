@@ -87,10 +87,9 @@ ARMS: dict[str, Arm] = {
     "fedul": Arm({"method": "fedul"}),
     "fedllp": Arm({"method": "fedllp"}),
     "secure aggregation": Arm({"secure_aggregation": True}),
-    "default, public columns": Arm(is_public=True),
+    "default, public columns": Arm({"choose": "off"}, is_public=True),
     **{f"default, epsilon {e:g}": Arm({"dp_epsilon": e}, is_public=True) for e in (1, 3, 8)},
-    "full batches": Arm(FULL_BATCHES, is_public=True),
-    **{f"full batches, epsilon {e:g}": Arm({**FULL_BATCHES, "dp_epsilon": e}, is_public=True) for e in (1, 3, 8)},
+    "full batches, epsilon 8": Arm({**FULL_BATCHES, "dp_epsilon": 8.0}, is_public=True),
 }
 REFERENCE = "reference"
 """Labelled models and naive classifiers, which need neither rounds nor seeds."""
@@ -171,7 +170,7 @@ def references(rows: pd.DataFrame, published: pd.DataFrame, new: pd.DataFrame, k
     soft = LogisticRegression().fit(
         np.concatenate([x, x]), np.repeat([0, 1], len(x)), sample_weight=np.concatenate([1 - shares, shares])
     )
-    yield "soft-set logistic regression", score(soft.predict_proba(z), prior, known, truth)
+    yield "soft-set logistic regression", score(soft.predict_proba(z.to_numpy()), prior, known, truth)
     most = {"natural": prior, "known": known, "estimated": prior}
     yield "majority class", {**{n: float(((m[1] > m[0]) != truth).mean()) for n, m in most.items()}, "auc": 0.5}
 
