@@ -27,7 +27,7 @@ from fedul.auditing.document import Protection
 from fedul.auditing.protections import Condition
 from fedul.training import Callback, Recipe, RunInfo
 
-SETTINGS: Mapping[str, Any] = {"method": "fedul-combined", "rounds": 30, "select": "last", "choose": "off"}
+SETTINGS: Mapping[str, Any] = {"method": "fedul-combined", "rounds": 10, "select": "last", "choose": "off"}
 CLIENTS, SETS = 5, 10
 OFF = 0.0
 """Stands for the noise switched off."""
@@ -42,7 +42,7 @@ def measure(epsilon: float, seed: int, canaries: int) -> dict[str, Any]:
     started = time.perf_counter()
     found = bound_epsilon(federation, condition, canaries, seed, Callback(), RunInfo(config.rounds))
     seconds = round(time.perf_counter() - started, 1)
-    return {"epsilon": epsilon, "seed": seed, **found.to_dict(), "seconds": seconds}
+    return {"epsilon": epsilon, "seed": seed, **vars(found), "seconds": seconds}
 
 
 def report(lines: Sequence[Mapping[str, Any]]) -> None:
@@ -62,7 +62,7 @@ def report(lines: Sequence[Mapping[str, Any]]) -> None:
             row += [f"{above[1]} of {len(off)}", f"{min(bounds[1]):.2f}", f"{off[0]['highest']:.2f}"]
         rows.append(row + [""] * (7 - len(row)))
     heads = ["stated", "canaries", "above it, with noise", "largest bound"]
-    print_table([*heads, "above it, without noise", "smallest bound", "largest possible"], rows)
+    print_table([[*heads, "above it, without noise", "smallest bound", "largest possible"], *rows])
 
 
 def main() -> None:

@@ -111,6 +111,9 @@ class PriorResult:
         Mean absolute difference between reconstructed and true shares.
     guess_error : float
         The same for guessing the published share of the class for every set.
+    pooled_error : float
+        The same for guessing, for every client, the shares in the sets of all clients together. A total over clients
+        may tell as much; an error below this one says something about single clients.
     compared, wins : int
         Classes of clients that were attacked, and how often the attack was closer than the guess.
     p_value : float
@@ -120,6 +123,7 @@ class PriorResult:
     protection: ProtectionName
     error: float
     guess_error: float
+    pooled_error: float
     compared: int
     wins: int
     p_value: float

@@ -19,7 +19,7 @@ from fedul.models.weights import load_weights
 from fedul.privacy.dp_sgd.clipping import clip_factors
 from fedul.privacy.dp_sgd.functional import FunctionalGradients
 
-MOST_COORDINATES = 700
+MOST_COORDINATES = 400
 """Coordinates of the gradient that an attack uses: those in which canaries differ most."""
 
 

@@ -110,17 +110,23 @@ def model_update(
     values = gradients.gradients(task, positions, broadcast.weights, weights, broadcast.directive, coordinates)
     values *= config.rate_in(broadcast.round) * _effective(config.momentum) * steps / rows
     known, added = values[: len(others)], values[len(others) :]
-    centred = known - known.mean(0)
-    # A part of the rows stands for all of them.
-    covariance = weight * (weight - 1) * centred.T @ centred
+    covariance = values.new_zeros(values.shape[1], values.shape[1])
+    if weight > 1:  # a part of the rows stands for all of them
+        covariance += weight * (weight - 1) * _products(known - known.mean(0))
     if config.protects_rows:
         plan = plan_row_privacy(config, rows, config.rounds, client.name)
         repeats = (1 - plan.rate) / (plan.steps * plan.rate)
-        covariance += repeats * (weight * known.T @ known + added.T @ added / 2)
+        covariance += repeats * (weight * _products(known) + _products(added) / 2)
         noise = plan.noise * plan.clip * config.rate_in(broadcast.round) / (plan.rate * rows)
         covariance += plan.steps * noise**2 * torch.eye(len(covariance), dtype=values.dtype)
     model = UpdateModel(added, weight * known.sum(0), covariance)
     return _of_adam(model, known, config.batch_size or rows) if config.optimizer_name == "adam" else model
+
+
+def _products(rows: Tensor) -> Tensor:
+    """Return the sum over rows (n, d) of their products (d, d), in single precision, which is enough for noise."""
+    single = rows.float()
+    return (single.T @ single).double()
 
 
 def _sample(task: Task, canaries: int) -> tuple[Tensor, float]:
