@@ -60,9 +60,7 @@ def done(kind: str, step: str, warm: Warm, folder: Path) -> Outcome:
 
 
 EXAMPLES = {
-    str(path.relative_to(ROOT)): found
-    for path in TEXTS
-    if (found := steps(path.read_text(encoding="utf-8"), ABSENT))
+    str(path.relative_to(ROOT)): found for path in TEXTS if (found := steps(path.read_text(encoding="utf-8"), ABSENT))
 }
 
 
