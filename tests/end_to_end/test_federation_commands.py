@@ -97,6 +97,14 @@ def test_a_roster_that_does_not_fit_is_refused(
         ("new lungs --model my.module:factory", "sites take models by name only"),
         ("new lungs --classes flu,cold --test-prior flu=1", "test-prior: no share for class 'cold'"),
         ("new lungs --test-prior flu=1", "test-prior: needs the classes too (--classes)"),
+        ("new lungs --secure-aggregation --sites 2", "sites: a sum hides no single site of fewer than 3"),
+        ("new lungs --secure-aggregation --sites 5 --algorithm median", "algorithm median needs every single update"),
+        ("new lungs --secure-aggregation --sites 5 --participation 0.1", "a sum over 1 client hides no single one"),
+        ("new lungs --secure-aggregation --sites 5 --dp-noise 1", "give dp-epsilon, which each of them keeps"),
+        ("new lungs --dp-epsilon 3 --dp-seeded", "dp-seeded: is for simulations"),
+        ("new lungs --dp-epsilon 3 --method fedllp", "mean predictions over whole sets"),
+        ("new lungs --prior-epsilon 3", "prior-epsilon: every site decides about its own priors"),
+        ("new lungs --sites 5 --client-dp-epsilon 3 --algorithm fednova", "changes updates after they are clipped"),
         ("new .", "exists and is not empty"),
         ("keys keys", "give --host NAME"),
         ("keys keys --site a/b", "'a/b' cannot be a file name"),
@@ -104,6 +112,8 @@ def test_a_roster_that_does_not_fit_is_refused(
         ("keys keys --site north --site north", "north.key: would be written twice"),
         ("demo --out .", "exists and is not empty"),
         ("demo --algorithm nonsense", "unknown algorithm 'nonsense'"),
+        ("demo --secure-aggregation --sites 2", "sites: a sum hides no single site of fewer than 3"),
+        ("demo --secure-aggregation --algorithm median", "algorithm median needs every single update"),
     ],
 )
 def test_wrong_arguments_are_refused_and_nothing_is_written(

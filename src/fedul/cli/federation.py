@@ -39,11 +39,12 @@ def new(
 ) -> None:
     """Write FOLDER, which 'flwr run' needs: settings of coordinator and site, and a README with all commands."""
     from fedul.engines.flower.server.coordinator import read_settings
-    from fedul.engines.secure_sums import FEWEST_CLIENTS
+    from fedul.engines.secure_sums import FEWEST_CLIENTS, check_enough_sites
 
     place = Path(folder).absolute()
     settings = {"out": str(place / "runs" / "run-1"), **settings}
     if settings.get("secure_aggregation"):
+        check_enough_sites(int(settings.get("sites", CoordinatorConfig.sites)))
         settings = {"roster": str(place / "roster.toml"), "min_sites": FEWEST_CLIENTS, **settings}
     if "classes" not in settings and "test_prior" in settings:
         raise InputError("test-prior: needs the classes too (--classes).")

@@ -33,6 +33,12 @@ HELD_OUT_FIELDS = (
 """Fields of `HeldOutSums`, for `UpdateLayout.extra` or a layout of their own."""
 
 
+def check_enough_sites(sites: int) -> None:
+    """Refuse to start a federation with secure aggregation and too few sites."""
+    if sites < FEWEST_CLIENTS:
+        raise InputError(f"sites: a sum hides no single site of fewer than {FEWEST_CLIENTS}; give more (--sites).")
+
+
 def check_secure_aggregation(algorithm: Algorithm, config: TrainConfig, clients: int) -> None:
     """Refuse what secure aggregation cannot do.
 

@@ -8,7 +8,7 @@ from typing import Any
 from fedul.data.load import load
 from fedul.engines.flower.deploy.loopback import Loopback, loopback
 from fedul.engines.flower.server.coordinator import read_settings
-from fedul.engines.secure_sums import FEWEST_CLIENTS
+from fedul.engines.secure_sums import FEWEST_CLIENTS, check_enough_sites
 from fedul.errors import EnvironmentFailure
 from fedul.training import Callback, RunFolder, RunInfo, test_error
 from fedul.training.run_files import METRICS
@@ -47,6 +47,7 @@ def run_demo(
     }
     own = ""
     if secure:
+        check_enough_sites(sites)
         settings |= {"secure_aggregation": True, "min_sites": FEWEST_CLIENTS}
         own = "require-secure-aggregation = true\n"
     read_settings(settings)  # refuses wrong settings before anything is started

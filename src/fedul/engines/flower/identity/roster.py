@@ -52,6 +52,8 @@ class Roster:
         file = Path(path)
         try:
             stored = tomllib.loads(_read_trusted(file).decode())
+        except InputError:
+            raise
         except ValueError as problem:
             raise InputError(f"{file}: not a readable roster ({problem}); get another copy of it.") from None
         sites = stored.get("sites")

@@ -212,7 +212,7 @@ def read_settings(settings: Mapping[str, Any]) -> tuple[CoordinatorConfig, Train
         raise InputError(f"start-weights: '{start}' is not the absolute path of a file at the coordinator.")
     refuse_seeded_noise(training)
     Recipe(training).make_method(None)
-    Recipe(training).make_algorithm()
+    check_client_protection(training, Recipe(training).make_algorithm(), config.sites)
     _parse_mixes(config)
     _check_security(config, training)
     # A checkpoint every round: sites keep their state for the round of the last one.
