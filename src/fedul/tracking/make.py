@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fedul.config import TRACKERS, TrackingConfig
-from fedul.errors import InputError
 from fedul.tracking.tracker import Tracker
 
 
@@ -39,6 +38,4 @@ def _make(config: TrackingConfig) -> Tracker:
     assert config.track == tensorboard
     from fedul.tracking.tensorboard import TensorBoardTracker
 
-    if config.tracking_uri is not None and "://" in config.tracking_uri:
-        raise InputError(f"tracking-uri: '{config.tracking_uri}' is no folder, and TensorBoard takes one.")
     return TensorBoardTracker(config.tracking_uri)

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+from fedul.config.tracking import resolve_uri
 from fedul.core import RoundMetrics
 from fedul.errors import EnvironmentFailure, InputError
 from fedul.tracking.files import result_files, stored_evaluation
 from fedul.tracking.run_id import read_run_id, write_run_id
-from fedul.tracking.tracker import Series, Tracker, unreachable
+from fedul.tracking.tracker import Series, Tracker, unreachable, without_password
 from fedul.tracking.values import parameters, result_values, round_values
 from fedul.training import RunFolder, RunInfo, RunRecord, RunResult
 
@@ -30,12 +29,6 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "fedul"
 """Experiment of runs without --experiment."""
-URI_VARIABLE = "MLFLOW_TRACKING_URI"
-"""Environment variable in which MLflow itself finds its server."""
-SERVERS = ("http", "https")
-DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-OTHERS = ("databricks", "file")
-"""Further places that MLflow knows, and fedul passes on."""
 IMPATIENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -83,7 +76,7 @@ class MLflowTracker(Tracker):
         self, tracking_uri: str | Path | None = None, experiment: str | None = None, *, artifacts: bool = True
     ) -> None:
         super().__init__()
-        self.uri = resolve_uri(tracking_uri or os.environ.get(URI_VARIABLE))
+        self.uri = resolve_uri(tracking_uri)
         self.experiment, self._artifacts = experiment or EXPERIMENT, artifacts
         _require_mlflow()
         self._client: MlflowClient | None = None
@@ -95,11 +88,11 @@ class MLflowTracker(Tracker):
                 self._client = _make_client(self.uri)
                 self._experiment_id = self._find_experiment(self._client)
             except Exception as problem:
-                raise unreachable(self.title, _without_password(self.uri), problem) from None
+                raise unreachable(self.title, without_password(self.uri), problem) from None
 
     def open(self, run: RunInfo) -> Series:
         assert self._client is not None
-        place = _without_password(self.uri)
+        place = without_password(self.uri)
         with _quiet():
             run_id = None if run.folder is None else read_run_id(run.folder, place)
             if run_id is not None and _exists(self._client, run_id):
@@ -169,6 +162,9 @@ class _MLflowRun(Series):
             status = "FINISHED" if failure is None else "FAILED" if isinstance(failure, Exception) else "KILLED"
             self._client.set_terminated(self._id, status)
 
+    def abandon(self) -> None:
+        """Do nothing: the process that trains the run closes it."""
+
     def _write(self, step: int, values: Mapping[str, float], last: str) -> None:
         """Write the metrics of a step, unless they are there; the request that comes last has the metric `last`."""
         from mlflow.entities import Metric
@@ -187,36 +183,6 @@ class _MLflowRun(Series):
             self._done[last] = step
 
 
-def resolve_uri(given: str | Path | None) -> str:
-    """Return the address of a tracking server or a database; a file is an SQLite database.
-
-    >>> resolve_uri("http://127.0.0.1:5000")
-    'http://127.0.0.1:5000'
-    >>> resolve_uri("ftp://example.org")
-    Traceback (most recent call last):
-    fedul.errors.InputError: tracking-uri: 'ftp://example.org' is no address of MLflow; give http://HOST:PORT, \
-sqlite:///FILE.db or FILE.db.
-    """
-    if not given:
-        raise InputError(
-            "tracking-uri: track mlflow needs the address of a server or a file (http://HOST:PORT, runs.db); give it, "
-            f"or set the variable {URI_VARIABLE}."
-        )
-    text = str(given)
-    scheme = re.match(r"([A-Za-z][\w+]+):", text)
-    kind = scheme[1].lower().partition("+")[0] if scheme else ""
-    if kind in SERVERS and urlsplit(text).hostname:
-        return text
-    if kind in DATABASES or kind in OTHERS or text == "databricks":
-        path = text.removeprefix("sqlite:///")
-        return text if path == text else f"sqlite:///{Path(path).resolve()}"
-    if not kind and Path(text).suffix in (".db", ".sqlite", ".sqlite3"):
-        return f"sqlite:///{Path(text).expanduser().resolve()}"
-    raise InputError(
-        f"tracking-uri: '{text}' is no address of MLflow; give http://HOST:PORT, sqlite:///FILE.db or FILE.db."
-    )
-
-
 def _require_mlflow() -> None:
     """Import MLflow without its telemetry; InputError if it is not installed."""
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # read when it is imported
@@ -228,7 +194,7 @@ def _require_mlflow() -> None:
     if was_imported:  # by the user, with telemetry that has begun
         from mlflow.telemetry.client import set_telemetry_client
 
-        set_telemetry_client()
+        set_telemetry_client()  # type: ignore[no-untyped-call]
 
 
 def _make_client(uri: str) -> MlflowClient:
@@ -265,12 +231,3 @@ def _quiet() -> Iterator[None]:
             os.environ.pop(name, None)
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def _without_password(uri: str) -> str:
-    """Return an address without the name and password of a user, for messages and files.
-
-    >>> _without_password("https://me:secret@example.org/mlflow")
-    'https://example.org/mlflow'
-    """
-    return re.sub(r"://[^/@]*@", "://", uri)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedul._utils.files import as_path
 from fedul.core import RoundMetrics
@@ -131,8 +131,10 @@ class _EventFiles(Series):
             self._writer.add_scalar(name, value, result.rounds)
         record = None if folder is None else folder.stored_config()
         if record is not None:
-            for summary in hparams(dict(parameters(record)), dict.fromkeys(values)):
-                self._writer.file_writer.add_summary(summary)
+            files: Any = self._writer.file_writer
+            summaries: Any = hparams(dict(parameters(record)), dict.fromkeys(values))  # type: ignore[no-untyped-call]
+            for summary in summaries:
+                files.add_summary(summary)
         if self._artifacts and folder is not None and (card := card_text(folder)):
             self._writer.add_text("model card", card, result.rounds)
 

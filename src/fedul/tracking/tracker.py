@@ -7,6 +7,7 @@ written as soon as the tracker works again, at the latest at the end of the run.
 
 from __future__ import annotations
 
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -22,6 +23,9 @@ SECONDS_BETWEEN = 1.0
 """Least time between two writes."""
 SECONDS_AFTER_FAILURE = 30.0
 """Time after which a tracker that failed is tried again."""
+
+NO_CONNECTION = ("ConnectionRefusedError", "ConnectionError", "NewConnectionError", "MaxRetryError")
+"""Exceptions of the libraries below MLflow whose messages are many lines."""
 
 
 class Series(ABC):
@@ -43,6 +47,7 @@ class Series(ABC):
     def close(self, failure: BaseException | None) -> None:
         """Mark the run as finished, or as failed or interrupted for this reason."""
 
+    @abstractmethod
     def abandon(self) -> None:
         """Close the run as it is, because another process is training it."""
 
@@ -154,12 +159,24 @@ class Tracker(Callback, ABC):
 
 
 def reason(problem: BaseException) -> str:
-    """Return the first line of what a tracker raised."""
-    return first_line(problem)
+    """Return why a tracker failed, in one line without passwords."""
+    cause: BaseException | None = problem
+    while cause is not None:
+        if type(cause).__name__ in NO_CONNECTION:
+            return "it cannot be connected to"
+        cause = cause.__cause__ or cause.__context__
+    return without_password(first_line(problem))
 
 
 def unreachable(title: str, place: str, problem: Exception) -> FedulError:
     """Return the error of a tracker that does not work at the start."""
-    return EnvironmentFailure(
-        f"{title} at {place} does not work ({reason(problem)}); correct the address, or start it."
-    )
+    return EnvironmentFailure(f"{title}: {place} does not work ({reason(problem)}); correct the address, or start it.")
+
+
+def without_password(text: str) -> str:
+    """Return a text with addresses without the name and password of a user.
+
+    >>> without_password("https://me:secret@example.org/mlflow")
+    'https://example.org/mlflow'
+    """
+    return re.sub(r"://[^/@\s]*@", "://", text)

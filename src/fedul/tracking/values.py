@@ -21,7 +21,7 @@ def safe_name(name: str) -> str:
     """Return a name of a site that all trackers accept as a part of a path; different names stay different.
 
     >>> safe_name("north"), safe_name("St. Mary's/West")
-    ('north', 'St. Mary_s_West-a1d4ad')
+    ('north', 'St. Mary_s_West-7f2888')
     """
     safe = re.sub(r"[^\w\-. ]", "_", name)[:LONGEST_NAME]
     if safe == name and safe.strip(" .") == name:

@@ -29,8 +29,8 @@ from fedul.training.stop_early import check_monitor
 class PruneCheckpoints(Callback):
     """Keeps checkpoints of some rounds in ``checkpoint/rounds/`` of the run folder, and deletes the others.
 
-    Checkpoints are written as `TrainConfig.checkpoint_every` says; with ``checkpoint_every=1`` after every round. A copy
-    takes no time, since it shares its bytes with the checkpoint where the file system allows it.
+    Checkpoints are written as `TrainConfig.checkpoint_every` says; with ``checkpoint_every=1`` after every round. A
+    copy takes no time where the file system lets it share its bytes with the checkpoint.
 
     Parameters
     ----------
