@@ -77,8 +77,8 @@ class StatusWriter(Callback):
             earlier = read_document_file(RunStatus, self._file, "the run")
         if earlier is not None:
             mine = {warning.message for warning in self._status.warnings}
-            kept = [warning for warning in earlier.warnings if warning.message not in mine]
-            self._keep([*kept, *self._status.warnings], earlier.warnings_left_out)
+            others = [warning for warning in earlier.warnings if warning.message not in mine]
+            self._keep([*others, *self._status.warnings], earlier.warnings_left_out)
         self._write()
 
     def refresh(self) -> None:
