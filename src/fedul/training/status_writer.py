@@ -24,7 +24,7 @@ from fedul.training.status import Phase, RunStatus, RunWarning, SiteStatus, Site
 SECONDS_BETWEEN = 1.0
 """Least time between two writes after rounds that are quick."""
 QUICK_ROUND = 0.1
-"""Seconds of a round that is quick. The status is written after every other one: this takes about 0.2 ms."""
+"""Seconds of a round that is quick. The status is written after every other one: this takes about 0.4 ms."""
 MAX_WARNINGS = 50
 MAX_SITES = 200
 """Most clients that are trained in process and listed."""
@@ -77,8 +77,8 @@ class StatusWriter(Callback):
             earlier = read_document_file(RunStatus, self._file, "the run")
         if earlier is not None:
             mine = {warning.message for warning in self._status.warnings}
-            kept = [warning for warning in earlier.warnings if warning.message not in mine]
-            self._keep([*kept, *self._status.warnings], earlier.warnings_left_out)
+            others = [warning for warning in earlier.warnings if warning.message not in mine]
+            self._keep([*others, *self._status.warnings], earlier.warnings_left_out)
         self._write()
 
     def refresh(self) -> None:

@@ -47,7 +47,7 @@ class LivePage:
 
     @property
     def url(self) -> str:
-        """Address of the page. It contains a secret: whoever has it can read the page on this machine."""
+        """Address of the page. It contains a secret: those who have it can read the page on this machine."""
         return self._server.url
 
     def wait(self) -> None:
@@ -66,7 +66,7 @@ class LivePage:
 def watch(run: Run | RunFolder | str | Path, *, port: int = 0, wait: bool = False, open: bool = False) -> LivePage:
     """Serve a page on loopback that follows a run and updates itself: progress, curves, sites, warnings, the report.
 
-    The server only reads the run folder. It runs in a thread, beside whatever else the program does.
+    The server only reads the run folder. It runs in a thread, beside the rest of the program.
 
     Parameters
     ----------
