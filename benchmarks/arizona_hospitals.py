@@ -72,6 +72,8 @@ class Arm:
         Whether the accuracy is estimated without labels.
     column : str
         Use of the procedures of the training rows: "truth_column" to measure only, "label_column" to train.
+    columns : tuple of str
+        Features.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -79,11 +81,13 @@ class Arm:
     is_public: bool = False
     evaluates: bool = False
     column: str = "truth_column"
+    columns: tuple[str, ...] = COLUMNS
 
 
 ARMS: dict[str, Arm] = {
     "default": Arm(encodings=("days", "log"), evaluates=True),
     "all labels": Arm(column="label_column"),
+    "default, stay only": Arm(columns=("los",)),
     "fedul": Arm({"method": "fedul"}),
     "fedllp": Arm({"method": "fedllp"}),
     "secure aggregation": Arm({"secure_aggregation": True}),
@@ -192,6 +196,7 @@ def run_one(patients: pd.DataFrame, hospital: str, name: str, encoding: str, see
         options: dict[str, Any] = {"public_columns": str(public)} if arm.is_public else {}
         if arm.is_public and {"dp_epsilon", "select"} & arm.settings.keys():  # no held-out row is used
             options["held_out"] = 0.0
+        rows = rows[["network", "hospital", *arm.columns, "procedure"]]
         study = fedul.load(rows, others, seed=seed, **{arm.column: "procedure"}, **KEYS, **options)
     settings = dict(arm.settings)
     if "dp_epsilon" in settings:

@@ -119,8 +119,9 @@ axes.plot([], [], "D", color=plotting.COLOURS[1], label="St. Mary")
 figure.legend(loc="outside upper center", ncols=2)
 plotting.describe(
     figure,
-    "Error on new patients of each hospital for four variants. As it is, St. Mary has by far the highest error; with "
-    "site adjustment or repaired thermometers it is like the others; without temperature all errors are higher.",
+    "Error on new patients of each hospital for four variants. As it is, St. Mary has the highest error; with site "
+    "adjustment or repaired thermometers it is like the others, and all errors are lower; without temperature most "
+    "errors are far higher.",
 )
 
 # %% [markdown]
