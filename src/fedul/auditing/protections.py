@@ -84,9 +84,7 @@ def make_conditions(recipe: Recipe, rounds: int, federation: Federation, epsilon
     secure = "secure aggregation" + ("" if run.secure_aggregation else ", which the run does not have")
     return (
         Condition(Protection("none", "no protection", open_), replace(recipe, config=base)),
-        Condition(
-            Protection("dp", described, run.protects_rows), replace(recipe, config=replace(base, **private))
-        ),
+        Condition(Protection("dp", described, run.protects_rows), replace(recipe, config=replace(base, **private))),
         Condition(
             Protection("secure-aggregation", secure, run.secure_aggregation),
             replace(recipe, config=replace(base, secure_aggregation=True)),
