@@ -6,8 +6,8 @@
 --out gets one line per run; finished runs are not repeated. A run trains on digits with canaries (`fedul.audit`, attack
 canaries), guesses which ones were included, and bounds epsilon from below with 95 % confidence. With noise, the bound
 must not exceed the epsilon that the run states; without noise (`dp_noise=0`: batches are drawn and gradients clipped as
-before) it should exceed it. Noise and batches of DP-SGD come from the operating system, so a repeated run differs; coins
-and patterns of the canaries follow from the seed.
+before) it should exceed it. Noise and batches of DP-SGD come from the operating system, so a repeated run differs;
+coins and patterns of the canaries follow from the seed.
 """
 
 from __future__ import annotations

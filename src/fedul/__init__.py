@@ -9,6 +9,7 @@ __version__ = "0.2.0"
 # Names are imported when they are used: `import fedul` and `fedul --help` do not wait for torch.
 _HOMES = {
     "Algorithm": "algorithms.base",
+    "AuditResult": "auditing.document",
     "BenchmarkDataConfig": "config",
     "Callback": "training.callbacks",
     "CheckResult": "evaluation.check_result",
@@ -33,6 +34,7 @@ _HOMES = {
     "Truth": "core.truth",
     "UnlabeledSets": "core.unlabeled_sets",
     "adjust_sites": "data.adjust_sites",
+    "audit": "auditing.audit",
     "check": "evaluation.check",
     "doctor": "installation.doctor",
     "evaluate": "evaluation.evaluate",

@@ -1,8 +1,8 @@
 """Canaries: rows that an auditor adds to the sets of the clients of a run, each with probability 1/2.
 
 A canary is a random pattern: each value is the smallest or the largest of its column, by a coin. Canaries are dealt to
-clients and sets in turn, so each is in one set. With private rows, numbers of rows are public and the guarantee is about
-replacing a row with one that contributes nothing: a canary that is left out is a row that is not a number, which
+clients and sets in turn, so each is in one set. With private rows, numbers of rows are public and the guarantee is
+about replacing a row with one that contributes nothing: a canary that is left out is a row that is not a number, which
 contributes nothing to any gradient (`fedul.privacy.row_privacy`). Otherwise it is absent.
 """
 

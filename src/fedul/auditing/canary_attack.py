@@ -2,9 +2,9 @@
 
 The attacker is the one of the guarantee: it knows all rows and priors, all canaries, the weights of every round and the
 updates, and not which canaries are in the data. Every update is about linear in the coins of the canaries
-(`update_model`), so the coins are estimated by one linear regression over all rounds. The signs of the estimates are the
-guesses; canaries whose estimates are closest to undecided are not guessed. This is the white-box attack of Steinke et
-al. (2023, algorithm 3: products of updates and gradients of canaries) with the correlations of the gradients removed.
+(`update_model`), so the coins are estimated by one linear regression over all rounds. The signs of the estimates are
+the guesses; canaries whose estimates are closest to undecided are not guessed. This is the white-box attack of Steinke
+et al. (2023, algorithm 3: products of updates and gradients of canaries) without the correlations of the gradients.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedul.auditing.canaries import Canaries
@@ -111,7 +112,7 @@ class CanaryAttack:
         return size.topk(min(MOST_COORDINATES, len(size))).indices.sort().values
 
 
-def count_right(scores: Matrix, included: Matrix, shares: Sequence[float]) -> list[tuple[int, int]]:
+def count_right(scores: Matrix, included: NDArray[np.bool_], shares: Sequence[float]) -> list[tuple[int, int]]:
     """Return guesses and right ones, if a share of the canaries is guessed: those with the largest scores.
 
     >>> count_right(np.array([3.0, -2.0, 0.1, 0.2]), np.array([True, False, False, True]), [0.5, 1.0])

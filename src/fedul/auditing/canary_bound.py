@@ -20,6 +20,12 @@ FEWEST_CANARIES = 20
 """Of fewer, no bound above 1.5 could follow."""
 
 
+def check_canaries(canaries: int) -> None:
+    """Raise InputError if canaries are too few for a bound."""
+    if canaries < FEWEST_CANARIES:
+        raise InputError(f"canaries: {canaries} are too few for a bound; use at least {FEWEST_CANARIES}.")
+
+
 def bound_epsilon(
     federation: Federation, condition: Condition, canaries: int, seed: int, callback: Callback, info: RunInfo
 ) -> CanaryResult:
@@ -40,8 +46,6 @@ def bound_epsilon(
     info : RunInfo
         The run, for the callback.
     """
-    if canaries < FEWEST_CANARIES:
-        raise InputError(f"canaries: {canaries} are too few for a bound; use at least {FEWEST_CANARIES}.")
     config = condition.config
     added = add_canaries(federation, canaries, seed, leaves_gaps=config.protects_rows)
     run = prepare(added.federation, condition.recipe)

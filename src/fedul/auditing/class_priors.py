@@ -1,9 +1,9 @@
 """Reconstruction of class priors by a malicious coordinator: the attack of docs/security.md.
 
 The coordinator evaluates networks that give every row the same answer, whose held-out loss depends on class priors and
-sizes of sets only (`prior_equations`). It sees the loss of every client; under secure aggregation it sees the total over
-all clients. It is assumed to know the sizes of all sets, and to get a reply to every message: sites refuse such weights
-and evaluations that are not in the plan of a run, but a little noise in the weights passes the first check.
+sizes of sets only (`prior_equations`). It sees the loss of every client; under secure aggregation it sees the total
+over all clients. It is assumed to know the sizes of all sets, and to get a reply to every message: sites refuse such
+weights and evaluations that are not in the plan of a run, but a little noise in the weights passes the first check.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ DP_REASON = (
     "this attack gets no answer; their updates still depend on the class priors."
 )
 NO_HELD_OUT = "No rows are held out, so clients send no held-out losses, which this attack needs."
-NO_BIAS = "The last layer of this network has no bias, so the attack has no weights that give every row the same answer."
+NO_BIAS = (
+    "The last layer of this network has no bias, so the attack has no weights that give every row the same answer."
+)
 
 
 def reconstruct_priors(federation: Federation, condition: Condition) -> PriorResult | NotMeasured:
@@ -105,9 +107,7 @@ def constant_weights(run: PreparedRun, k: int, odds: float) -> Weights:
         If the last layer of the network has no bias.
     """
     module, prior = run.context.module, run.context.spec.test_prior
-    names = [
-        name for name, layer in module.named_modules() if isinstance(layer, nn.Linear) and layer.bias is not None
-    ]
+    names = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear) and layer.bias is not None]
     if not names or module.get_submodule(names[-1]).out_features != len(prior):
         raise InputError(NO_BIAS)
     last = names[-1] + "." if names[-1] else ""

@@ -4,9 +4,10 @@ A first dense layer with a bias gives rows away: the gradient of the weights of 
 times the row, and the gradient of its bias is the sum of the errors. For one row, their quotient is the row itself
 (Phong et al., IEEE TIFS 2018). For several rows, each unit gives a weighted mean of rows.
 
-Other networks, and batches of several rows, are attacked by matching gradients (Zhu et al., Deep Leakage from Gradients,
-NeurIPS 2019): rows and the gradients of their logits are searched whose gradient has the smallest cosine distance to the
-one received (Geiping et al., Inverting Gradients, NeurIPS 2020). The attacker needs no class priors for this.
+Other networks, and batches of several rows, are attacked by matching gradients (Zhu et al., Deep Leakage from
+Gradients, NeurIPS 2019): rows and the gradients of their logits are searched whose gradient has the smallest cosine
+distance to the one received (Geiping et al., Inverting Gradients, NeurIPS 2020). The attacker needs no class priors for
+this.
 """
 
 from __future__ import annotations
@@ -54,8 +55,7 @@ def divide_gradients(gradient: Weights, layer: str, count: int, shape: torch.Siz
     of_weight, of_bias = gradient[f"{prefix}weight"].double(), gradient[f"{prefix}bias"].double()
     units = of_bias.abs().argsort(descending=True)[:count]
     errors = of_bias[units]
-    tiny = torch.finfo(torch.float64).tiny
-    return (of_weight[units] / torch.where(errors.abs() > tiny, errors, torch.ones_like(errors))[:, None]).view(-1, *shape)
+    return (of_weight[units] / torch.where(errors != 0, errors, torch.ones_like(errors))[:, None]).view(-1, *shape)
 
 
 def match_gradients(

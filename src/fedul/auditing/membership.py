@@ -1,15 +1,15 @@
 """Membership inference: does the published classifier tell which rows it was trained on?
 
-The attacker has the classifier, a row with its set, and the class priors of its client. The score of a row is log Q, the
-log-probability that the classifier gives to the set of the row, as in training. Two attacks:
+The attacker has the classifier, a row with its set, and the class priors of its client. The score of a row is log Q,
+the log-probability that the classifier gives to the set of the row, as in training. Two attacks:
 
 - loss threshold (Yeom et al., CSF 2018): rows with a large Q are taken for members;
 - likelihood ratio (LiRA: Carlini et al., Membership Inference Attacks From First Principles, S&P 2022): log Q / (1 - Q)
   is compared with that of other models, some trained on the row and some not. Carlini et al. train hundreds; here there
   are few, so one variance is used for all rows.
 
-All models are trained by the configuration of the run, each on a random half of the rows. Each is attacked in turn, with
-the others as shadow models.
+All models are trained by the configuration of the run, each on a random half of the rows. Each is attacked in turn,
+with the others as shadow models.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from fedul._utils.randomness import numpy_generator
+from fedul.auditing.canaries import NO_ROWS
 from fedul.auditing.document import MembershipResult
 from fedul.auditing.protections import Condition
 from fedul.auditing.roc import Members, measure_roc
-from fedul.auditing.canaries import NO_ROWS
 from fedul.classifier import Classifier
 from fedul.core import Federation, Index, Matrix, Rows, Transition, UnlabeledSets, gather_rows
 from fedul.errors import InputError
@@ -142,9 +142,7 @@ class MembershipAttack:
         """Return the mean of log Q and of log Q / (1 - Q) over the sets of each row (n,)."""
         totals, counts = np.zeros((2, self._count)), np.zeros(self._count)
         for each in self._clients:
-            for total, values in zip(
-                totals, each.log_odds(classifier, self._federation.test_prior), strict=True
-            ):
+            for total, values in zip(totals, each.log_odds(classifier, self._federation.test_prior), strict=True):
                 np.add.at(total, each.numbers, values)
             np.add.at(counts, each.numbers, 1)
         return totals[0] / counts, totals[1] / counts
@@ -179,7 +177,7 @@ def _mean(values: Matrix, chosen: Members) -> Matrix:
 
 
 def _number_rows(federation: Federation) -> Sequence[_Client]:
-    """Return the clients with rows that their priors speak of, numbered so that a row in several sets has one number."""
+    """Return the clients with the rows that their priors speak of; a row in several sets has one number."""
     keys: dict[tuple[int, int], int] = {}
     clients = []
     for client in federation.clients:

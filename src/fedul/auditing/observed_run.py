@@ -62,7 +62,7 @@ def observe_run(run: PreparedRun, observe: Observe, callback: Callback, info: Ru
 
 
 def _copied(update: Update) -> Update:
-    tensors = {
-        name: {key: t.clone() for key, t in getattr(update, name).items()} for name in ("delta", "buffers", "message")
-    }
-    return replace(update, **tensors)
+    delta, buffers, message = (
+        {name: t.clone() for name, t in tensors.items()} for tensors in (update.delta, update.buffers, update.message)
+    )
+    return replace(update, delta=delta, buffers=buffers, message=message)

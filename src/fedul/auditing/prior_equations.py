@@ -5,9 +5,9 @@ prior gives them. Then -log Q of a row of set m is
 
     log(1 + s (tau - 1)) - log(1 + p_m (tau - 1)) - log pibar_m,
 
-where p_m is the share of the class in set m and s = sum_m pibar_m p_m its share at the client. The mean loss of a client
-depends on shares and sizes of sets only, not on its rows. From the loss at several tau the shares p_m follow, up to the
-order of sets of equal size.
+where p_m is the share of the class in set m and s = sum_m pibar_m p_m its share at the client. The mean loss of a
+client depends on shares and sizes of sets only, not on its rows. From the loss at several tau the shares p_m follow, up
+to the order of sets of equal size.
 """
 
 from __future__ import annotations

@@ -71,4 +71,3 @@ def hits(scores: Matrix, members: Members, rate: float = FALSE_ALARMS) -> float:
         return 0.0
     threshold = others[len(others) - 1 - allowed]
     return float((scores[members] > threshold).mean())
-

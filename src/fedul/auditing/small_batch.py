@@ -6,7 +6,9 @@ the network, the method and the protection of the run. The update is then minus 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +25,7 @@ from fedul.models.weights import weights_of
 from fedul.privacy.row_privacy import RowPrivacy, plan_row_privacy
 from fedul.training.prepare import PreparedRun
 
-ONE_STEP = {
+ONE_STEP: Mapping[str, Any] = {
     "optimizer": "sgd",
     "momentum": 0.0,
     "nesterov": False,
@@ -111,7 +113,9 @@ class SmallBatches:
         return replace(task, index=task.index[at], targets=targets, trained=None)
 
     def _update(self, name: str, task: Task, broadcast: Broadcast, engine: SimulationEngine) -> Update:
-        (outcome,) = self._worker.train([ClientJob(name, task, {}, None, self._privacy(name))], broadcast, lambda: False)
+        (outcome,) = self._worker.train(
+            [ClientJob(name, task, {}, None, self._privacy(name))], broadcast, lambda: False
+        )
         return engine.finish(outcome, broadcast)
 
     def _privacy(self, name: str) -> RowPrivacy | None:
@@ -122,4 +126,3 @@ class SmallBatches:
         rows = len(self._federation.columns.named(name).train)
         plan = plan_row_privacy(config, rows, config.rounds, name)
         return replace(plan, rate=1.0, steps=1)
-

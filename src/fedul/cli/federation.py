@@ -13,10 +13,10 @@ from rich.table import Table
 
 from fedul._utils.display import make_table
 from fedul._utils.files import require_unused
-from fedul.cli import roster, show
+from fedul.cli import audit, roster, show
 from fedul.cli.completion import complete_algorithm
 from fedul.cli.documents import FilesDocument
-from fedul.cli.options import Json, default_folder, examples, with_options
+from fedul.cli.options import Json, default_folder, examples, join_lines, with_options
 from fedul.config import TrainConfig
 from fedul.core import RoundMetrics
 from fedul.engines.flower.deploy.app_folder import UNUSED_SETTINGS, write_app_folder
@@ -27,6 +27,15 @@ app = typer.Typer(
     help="Train across real sites, over Flower. Rows and class priors stay at their site.", no_args_is_help=True
 )
 app.add_typer(roster.app, name="roster")
+app.command(
+    "audit",
+    help=join_lines(audit.audit.__doc__),
+    epilog=examples(
+        "federation audit RUN",
+        "federation audit RUN --attacks canaries,class-priors --canaries 1000",
+        "federation audit --data patients.csv --priors prevalence.csv --set-column month --dp-epsilon 3",
+    ),
+)(audit.audit)
 
 
 @app.command("new", epilog=examples("federation new respiratory --classes flu,cold --sites 3"))

@@ -5,8 +5,8 @@ The models of the folds are runs in a folder below the run's own, so that an int
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,9 @@ import numpy as np
 
 from fedul._utils.files import write_json
 from fedul._utils.hardware import device_or_auto
-from fedul._utils.settings import to_dict
 from fedul.algorithms.base import Algorithm
 from fedul.classifier import Classifier
-from fedul.core import Federation, Labels, Matrix, Schema, Study
-from fedul.data.files.schema.table import TableSchema
+from fedul.core import Federation, Labels, Matrix, Study
 from fedul.errors import InputError
 from fedul.evaluation.assumption import check_assumption
 from fedul.evaluation.baselines import evaluate_baselines
@@ -28,22 +26,18 @@ from fedul.evaluation.document import Evaluation
 from fedul.evaluation.label_free import estimate_accuracy
 from fedul.evaluation.out_of_fold import OutOfFoldPredictions
 from fedul.evaluation.prior_sensitivity import draw_priors, prior_sensitivity
+from fedul.evaluation.run_target import RunTarget
 from fedul.methods.base import Method
 from fedul.models import Model
 from fedul.training import (
     Callback,
     CallbackList,
-    Recipe,
     Run,
     RunFolder,
     RunInfo,
-    RunRecord,
     RunResult,
-    settings_difference,
     train_parts,
 )
-from fedul.training.perturbed_priors import stored_study
-from fedul.training.run_data import load_run_data
 from fedul.training.run_files import CHECK, EVALUATION, FOLDS
 from fedul.training.truth_metrics import error_at_prior
 
@@ -102,10 +96,10 @@ def evaluate(
     >>> low < evaluation.estimated_accuracy < high
     True
     """
-    target = _find_target(
+    target = RunTarget.of(
         run, None if study is None else Study.of(study), {"method": method, "algorithm": algorithm, "model": model}
     )
-    loaded, seed = _load_data(target, truth_column, data, priors), target.recipe.config.seed
+    loaded, seed = target.load_study(truth_column, data, priors), target.recipe.config.seed
     federation = loaded.federation
     if target.result.labels_used > sum(client.labelled_rows for client in federation.clients):
         raise InputError(
@@ -132,66 +126,9 @@ def evaluate(
     return evaluation
 
 
-@dataclass(frozen=True, eq=False)
-class _Target:
-    """The run to evaluate, from memory or from its folder."""
-
-    name: str
-    folder: RunFolder | None
-    record: RunRecord
-    result: RunResult
-    recipe: Recipe
-    schema: Schema | None
-    study: Study | None
-
-
-def _find_target(run: Run | RunFolder | str | Path, study: Study | None, objects: Mapping[str, Any]) -> _Target:
-    if isinstance(run, Run) and run.record is not None and run.recipe is not None:
-        folder = None if run.folder is None else RunFolder(run.folder)
-        name, schema = "run" if folder is None else str(folder.path), run.classifier.schema
-        return _Target(name, folder, run.record, run.result, run.recipe, schema, study or run.study)
-    folder = as_run_folder(run)
-    name, record, result = str(folder.path), folder.stored_config(), folder.result()
-    if record is None or result is None:
-        raise InputError(f"{name}: is not a finished run; train it first, or continue it (--resume).")
-    config, model = record.training, objects["model"]
-    if config.model == "custom" and model is None:
-        raise InputError(f"{name}: trained with a custom model; give it with --model (model=...).")
-    recipe = Recipe.of(config, **objects)
-    if difference := settings_difference(to_dict(config), to_dict(recipe.config)):
-        raise InputError(f"{name}: is a different run ({difference}); give the objects it was trained with.")
-    return _Target(name, folder, record, result, recipe, folder.load_classifier(model).schema, study)
-
-
-def as_run_folder(run: Run | RunFolder | str | Path) -> RunFolder:
-    """Return the folder of a run; InputError for a run that has none."""
-    if isinstance(run, RunFolder):
-        return run
-    if not isinstance(run, Run):
-        return RunFolder(run)
-    if run.folder is None:
-        raise InputError("the run has no folder; train it with out=..., or give its study.")
-    return RunFolder(run.folder)
-
-
-def _load_data(target: _Target, truth_column: str | None, data: Any, priors: Any) -> Study:
-    """The data of the run, if it is still what the run was trained on."""
-    study = target.study
-    if truth_column is not None and isinstance(target.schema, TableSchema) and truth_column in target.schema.names:
-        raise InputError(
-            f"truth-column: '{truth_column}' was trained on as a feature; "
-            f"train again with --truth-column {truth_column}."
-        )
-    if study is None or truth_column is not None or data is not None or priors is not None:
-        folder = None if target.folder is None else target.folder.path
-        return load_run_data(target.record, folder, data=data, priors=priors, truth_column=truth_column)
-    study = stored_study(study, None if target.folder is None else target.folder.path)
-    if study.federation.fingerprint() != target.record.data_fingerprint:
-        raise InputError(f"{target.name}: its data has changed since it was trained; train again, or restore the data.")
-    return study
-
-
-def _trainer(target: _Target, callback: Callback, folds: int) -> Callable[[Iterable[Federation]], Iterator[Classifier]]:
+def _trainer(
+    target: RunTarget, callback: Callback, folds: int
+) -> Callable[[Iterable[Federation]], Iterator[Classifier]]:
     """Return a function that trains as the delivered classifier was trained, for as many rounds."""
     rounds = target.result.selected_round
     device = device_or_auto(target.recipe.config.device)
@@ -205,7 +142,7 @@ def _trainer(target: _Target, callback: Callback, folds: int) -> Callable[[Itera
     return train
 
 
-def _fold_info(target: _Target, rounds: int, fold: int, folds: int) -> RunInfo:
+def _fold_info(target: RunTarget, rounds: int, fold: int, folds: int) -> RunInfo:
     folder = None if target.folder is None else target.folder.path / FOLDS / f"fold-{fold}-of-{folds}"
     return RunInfo(rounds, f"fold {fold}", fold, folds, folder=folder, role="fold")
 

@@ -27,7 +27,7 @@ from fedul.errors import InputError
 from fedul.evaluation.check import check
 from fedul.evaluation.check_result import CheckResult
 from fedul.evaluation.document import ClassEstimate, Evaluation
-from fedul.evaluation.evaluate import as_run_folder
+from fedul.evaluation.run_target import as_run_folder
 from fedul.evaluation.sentences import ASSUMPTION, CANNOT_SEE, LABELS_USED, assumption_verdict, cautions, headline
 from fedul.models.weights import weights_of
 from fedul.privacy.statement import PrivacyStatement, finite

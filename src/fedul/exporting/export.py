@@ -14,7 +14,7 @@ from fedul.config import EXPORT_FORMATS
 from fedul.data.class_mix import parse_class_mix
 from fedul.errors import InputError, unknown_name
 from fedul.evaluation.document import Evaluation
-from fedul.evaluation.evaluate import as_run_folder
+from fedul.evaluation.run_target import as_run_folder
 from fedul.exporting.card import ModelCard, is_card, model_card
 from fedul.models import Model
 from fedul.training import Run, RunFolder

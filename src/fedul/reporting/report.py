@@ -11,7 +11,7 @@ from typing import Any
 from fedul._utils.files import as_path, write_bytes
 from fedul.errors import InputError
 from fedul.evaluation.document import Evaluation
-from fedul.evaluation.evaluate import as_run_folder
+from fedul.evaluation.run_target import as_run_folder
 from fedul.reporting.page import render_page
 from fedul.reporting.report_data import ReportData, collect_folder, collect_run, load_federation
 from fedul.training import Callback, CallbackList, Run, RunFolder

@@ -56,6 +56,9 @@ EVALUATION = "evaluation.json"
 CHECK = "check.json"
 """Diagnostics of data and priors."""
 
+AUDIT = "audit.json"
+"""Result of attacks on the configuration of the run."""
+
 FOLDS = "evaluation"
 """Folder of the runs that evaluation trains."""
 
