@@ -26,8 +26,8 @@ from fedul.config.training import GENERIC, TrainConfig
 __all__ = [
     "EXECUTORS",
     "EXECUTOR_HELP",
-    "EXPORT_FORMATS",
     "EXPERIMENT_HELP",
+    "EXPORT_FORMATS",
     "GENERIC",
     "IN_MEMORY",
     "NOISE_FORMULAS",
