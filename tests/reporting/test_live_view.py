@@ -53,6 +53,8 @@ def test_a_finished_run_that_is_resumed_goes_on(tmp_path: Path) -> None:
 def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
     run = write_run(tmp_path / "RUN", rounds(4), status("failed", problem="no site is connected."))
     assert (view(run).state, view(run).problem) == ("failed", "no site is connected.")
+    write_run(run, finished=True)  # of fewer rounds, before it was resumed
+    assert view(run).state == "failed"
 
 
 def test_a_run_of_an_earlier_version_has_no_status(tmp_path: Path) -> None:

@@ -208,9 +208,9 @@ def _state(locked: bool | None, status: RunStatus | None, result: RunResult | No
     said = None if status is None else status.phase
     if locked or (locked is None and said in GOING_ON):
         return said if said in ("waiting", "training", "finishing") else "starting"
-    if result is not None:
-        return "finished"
-    return "failed" if said == "failed" else "stopped"
+    if said == "failed":
+        return "failed"
+    return "stopped" if result is None else "finished"
 
 
 def _stamp(file: Path) -> int:
