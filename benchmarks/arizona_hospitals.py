@@ -3,6 +3,7 @@
     python benchmarks/arizona_hospitals.py --out FILE.jsonl [--only default reference ...] [--seeds 0 1 2]
     python benchmarks/arizona_hospitals.py --out FILE.jsonl --report [--figure FILE.svg]
     python benchmarks/arizona_hospitals.py --run FOLDER
+    python benchmarks/arizona_hospitals.py --time 5
 
 The table is azpro of the R package COUNT (GPL-2): 3,589 patients of 1991 with their length of stay, sex, age above 75,
 type of admission, procedure and hospital (Arizona Medpar data; Hilbe, Negative Binomial Regression, Cambridge
@@ -34,7 +35,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import fedul
-from _measure import IgnoreWarnings, append_line, read_lines
+from _measure import IgnoreWarnings, Quartiles, append_line, read_lines
 from arizona_report import draw, print_report
 from fedul.evaluation.class_mix import estimate_class_mix
 
@@ -240,6 +241,20 @@ def write_run(patients: pd.DataFrame, folder: Path) -> None:
     print(fedul.report(run, folder / "report.html"))
 
 
+def time_aggregation(patients: pd.DataFrame, times: int) -> None:
+    """Print the seconds of processor time of 30 rounds without and with secure aggregation, trained alternately."""
+    study = fedul.load(encode(patients, "log").drop(columns="procedure"), prevalences(patients), **KEYS)
+    taken: dict[bool, list[float]] = {False: [], True: []}
+    for _, secure in itertools.product(range(times), taken):
+        started = time.process_time()
+        fedul.train(study, rounds=30, choose="off", secure_aggregation=secure, callbacks=[IgnoreWarnings()])
+        taken[secure].append(time.process_time() - started)
+    for secure, seconds in taken.items():
+        print(
+            f"secure aggregation {'on' if secure else 'off'}: {Quartiles.of(seconds).format()} s, 30 rounds, 4 clients"
+        )
+
+
 def main() -> None:
     """Run what is not done, or report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -250,14 +265,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--figure", type=Path, help="with --report: SVG file to draw")
+    parser.add_argument("--time", type=int, help="compare the time of secure aggregation, this many times")
     parser.add_argument("--run", type=Path, help="folder for a run on all hospitals with its report page")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.run is not None:
         write_run(read_table(options.table), options.run)
         return
+    if options.time is not None:
+        time_aggregation(read_table(options.table), options.time)
+        return
     if options.out is None:
-        parser.error("give --out FILE.jsonl or --run FOLDER")
+        parser.error("give --out FILE.jsonl, --run FOLDER or --time N")
     if options.report:
         print_report(read_lines(options.out))
         if options.figure is not None:

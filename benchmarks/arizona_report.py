@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from fedul._utils.randomness import numpy_generator
 
 Line = Mapping[str, Any]
 MIXES = ("natural", "known", "estimated")
-CHOSEN = "chosen encoding"
-"""The default method with the encoding of the stay that predicts sets left out better."""
+CHOSEN, CHOSEN_COLUMNS = "chosen encoding", "chosen columns"
+CANDIDATES = {CHOSEN: ("default",), CHOSEN_COLUMNS: ("default", "default, stay only")}
+"""Runs, of which the one is taken that predicts sets left out best; the default has the stay in days and as logarithm."""
 LABELS = ("logistic regression, labels", "boosted trees, labels", "all labels")
 DRAWS = 2000
 
@@ -24,7 +25,7 @@ DRAWS = 2000
 def by_model(lines: Iterable[Line]) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Return the scores of each model and encoding, one for each hospital and seed."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for line in [*lines, *choose_encodings(lines)]:
+    for line in [*lines, *choose(lines)]:
         for name, scores in line["scores"].items():
             model = line["run"] if name == "fedul" else name
             keys = ("hospital", "seed", "rows", "seconds", "epsilon")
@@ -32,15 +33,18 @@ def by_model(lines: Iterable[Line]) -> dict[tuple[str, str], list[dict[str, Any]
     return groups
 
 
-def choose_encodings(lines: Iterable[Line]) -> list[Line]:
-    """Return for each hospital and seed the default run whose loss on sets left out is lower."""
-    runs = sorted((line for line in lines if line["run"] == "default"), key=_place)
+def choose(lines: Iterable[Line]) -> list[Line]:
+    """Return for each choice, hospital and seed the run whose loss on sets left out of training is lowest."""
+    every = sorted((line for line in lines if line["run"] in CANDIDATES[CHOSEN_COLUMNS]), key=_place)
     chosen = []
-    for _, group in itertools.groupby(runs, key=_place):
-        both = list(group)
-        if len(both) == 2:
-            best = min(both, key=lambda line: line["losses"][line["chosen"]])
-            chosen.append({**best, "run": CHOSEN, "encoding": "by loss"})
+    for _, group in itertools.groupby(every, key=_place):
+        of_place = list(group)
+        for name, runs in CANDIDATES.items():
+            candidates = [line for line in of_place if line["run"] in runs]
+            if len(candidates) == 1 + len(runs):  # the default has two encodings
+                best = min(candidates, key=lambda line: line["losses"][line["chosen"]])
+                better = best["encoding"] if best["run"] == "default" else best["run"]
+                chosen.append({**best, "run": name, "encoding": "by loss", "better": better})
     return chosen
 
 
@@ -83,7 +87,7 @@ def ratio_rows(lines: Sequence[Line]) -> list[list[str]]:
     """Return the table of ratios of the error to those of labelled models."""
     groups = by_model(lines)
     rows = [["run", "class mix", *LABELS]]
-    for run in (CHOSEN, "default, epsilon 8"):
+    for run in (CHOSEN, CHOSEN_COLUMNS):
         scores = next((found for (model, _), found in groups.items() if model == run), None)
         if scores is None:
             continue
@@ -113,16 +117,15 @@ def hospital_rows(lines: Sequence[Line]) -> list[list[str]]:
 
 
 def cost_rows(lines: Sequence[Line]) -> list[list[str]]:
-    """Return the table of what privacy costs: error, epsilon spent, and seconds of a training."""
-    rows = [["run", "seeds", "natural mix", "published mix", "epsilon", "seconds"]]
+    """Return the table of what privacy costs: error, and epsilon spent."""
+    rows = [["run", "seeds", "natural mix", "published mix", "epsilon"]]
     for (model, encoding), scores in by_model(lines).items():
         if encoding != "log" or scores[0]["seconds"] is None or model == "all labels":
             continue
         spent = [each["epsilon"] for each in scores if each["epsilon"] is not None]
         cells = [f"{error(scores, mix):.2f}" for mix in MIXES[:2]]
-        median = np.median([each["seconds"] for each in scores])
         seeds = str(len({each["seed"] for each in scores}))
-        rows.append([model, seeds, *cells, f"{max(spent):.2f}" if spent else "", f"{median:.1f}"])
+        rows.append([model, seeds, *cells, f"{max(spent):.2f}" if spent else ""])
     return rows
 
 
@@ -130,16 +133,8 @@ def print_report(lines: Sequence[Line]) -> None:
     """Print all tables as Markdown."""
     for rows in (error_rows(lines), ratio_rows(lines), hospital_rows(lines), cost_rows(lines)):
         print("\n".join(to_markdown(rows)), end="\n\n")
-    chosen = choose_encodings(lines)
-    given = [line for line in chosen if line["encoding"] == "by loss"]
-    logs = sum(_encoding_of(line, lines) == "log" for line in given)
-    print(f"The logarithm predicts sets left out better in {logs} of {len(given)} runs.")
-
-
-def _encoding_of(chosen: Line, lines: Sequence[Line]) -> str:
-    """Return the encoding of a chosen run."""
-    runs = [line for line in lines if line["run"] == "default" and _place(line) == _place(chosen)]
-    return str(min(runs, key=lambda line: line["losses"][line["chosen"]])["encoding"])
+    for (name, better), count in sorted(Counter((line["run"], line["better"]) for line in choose(lines)).items()):
+        print(f"{name}: {better} predicts sets left out best in {count} runs.")
 
 
 def to_markdown(rows: Sequence[Sequence[str]]) -> list[str]:
