@@ -1,6 +1,8 @@
 __version__: str
 from fedul._utils.settings import option as option
 from fedul.algorithms.base import Algorithm as Algorithm
+from fedul.auditing.audit import audit as audit
+from fedul.auditing.document import AuditResult as AuditResult
 from fedul.classifier import Classifier as Classifier
 from fedul.config import BenchmarkDataConfig as BenchmarkDataConfig
 from fedul.config import FileDataConfig as FileDataConfig

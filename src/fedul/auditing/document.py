@@ -188,6 +188,12 @@ class AuditResult(Document, RichDisplay):
         Attacks that cannot be run under a protection, or that it does not affect by its nature.
     seed : int
         Seed of the audit.
+
+    Examples
+    --------
+    >>> result = AuditResult("fedul", "fedavg", "mlp", rounds=30, rows=2000, clients=5, protections=())
+    >>> result.to_dict()["membership"]
+    []
     """
 
     method: str

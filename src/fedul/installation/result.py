@@ -102,6 +102,13 @@ class DoctorResult(Document, RichDisplay):
         The folders that fedul reads and writes by default.
     programs : tuple of ProgramStatus
         Programs that some commands use.
+
+    Examples
+    --------
+    >>> import fedul
+    >>> result = fedul.doctor()
+    >>> result.fedul == fedul.__version__, all(issue.level in ("problem", "note") for issue in result.issues)
+    (True, True)
     """
 
     works: bool

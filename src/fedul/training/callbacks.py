@@ -28,6 +28,14 @@ class StopRun:
     ----------
     reason : str
         Why, in one sentence.
+
+    Examples
+    --------
+    >>> class StopAtLoss(Callback):
+    ...     def on_round_end(self, run, metrics):
+    ...         return StopRun("the loss is below 0.1") if metrics.loss < 0.1 else None
+    >>> StopAtLoss().on_round_end(RunInfo(rounds=3), RoundMetrics(round=1, loss=0.05, clients=2)).reason
+    'the loss is below 0.1'
     """
 
     reason: str
