@@ -20,6 +20,8 @@ EXTRAS = {
     "dicom": "DICOM images",
     "flower": "training across real sites (fedul federation)",
     "privacy": "differential privacy and secure aggregation",
+    "mlflow": "runs in MLflow (--track mlflow)",
+    "tensorboard": "runs in TensorBoard (--track tensorboard)",
     "ray": "fedul compare and fedul reproduce on several machines (--executor ray)",
 }
 """What each extra is for. Extras for developers are not listed."""
