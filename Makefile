@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
+MLFLOW := .venv-mlflow
 INSTALL := -m pip install --quiet --no-compile
 
 # Installation does not compile byte code, to be quick. Python must be allowed to cache it, or every process compiles again.
@@ -24,7 +25,7 @@ test: $(VENV)/.dev ## Run all checks: style, types, import layers, tests (a few 
 	$(MAKE) --no-print-directory lint
 	$(BIN)/pytest
 
-test-slow: $(VENV)/.dev ## Run the tests that take a minute or more each, after 'make test'
+test-slow: $(VENV)/.dev $(MLFLOW)/.ready ## Run the tests that take a minute or more each, after 'make test'
 	$(BIN)/pytest -m long
 
 sites: $(VENV)/.dev ## Run only the test of real sites: killed sites, invalid updates, a killed coordinator (three minutes)
@@ -74,7 +75,7 @@ constraints: | $(BIN)/python ## Update constraints.txt to the newest versions th
 	cat "$$new/new.txt" > constraints.txt
 
 clean: ## Delete the virtual environment, the built site and caches
-	rm -rf $(VENV) $(BENCH) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH) $(MLFLOW) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -95,6 +96,12 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.ray: $(VENV)/.dev
 	$(BIN)/python $(INSTALL) -c constraints.txt --editable '.[dev,ray]'
+	@touch $@
+
+# The server of MLflow, for one test: 850 MB, and it needs an older pyarrow.
+$(MLFLOW)/.ready: constraints.txt | $(BIN)/python
+	$(BIN)/python -m venv $(MLFLOW)
+	$(MLFLOW)/bin/python $(INSTALL) "mlflow==$$(sed -n 's/^mlflow-skinny==//p' constraints.txt)"
 	@touch $@
 
 # Other simulators pin their dependencies, so they have a separate environment; pfl needs an older NumPy, and that an older pyarrow.

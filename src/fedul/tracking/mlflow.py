@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -217,7 +218,7 @@ def _exists(client: MlflowClient, run_id: str) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Context in which MLflow gives up soon and logs warnings only."""
+    """Context in which MLflow gives up soon, and what it logs or warns about its own libraries is not shown."""
     added = {name: value for name, value in IMPATIENT.items() if name not in os.environ}
     loggers: list[Any] = [logging.getLogger(name) for name in ("mlflow", "mlflow.store.db.utils", "alembic")]
     levels = [logger.level for logger in loggers]
@@ -225,7 +226,9 @@ def _quiet() -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         for name in added:
             os.environ.pop(name, None)
