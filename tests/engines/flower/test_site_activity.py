@@ -82,6 +82,14 @@ def test_where_participants_are_private_nothing_tells_who_took_part(tmp_path: Pa
     assert table.sites == [SiteStatus(f"client-{i}", "private") for i in (1, 2, 3)]
 
 
+def test_what_the_rows_of_each_site_have_paid_is_shown(tmp_path: Path) -> None:
+    private = settings(tmp_path, 2, **{"dp-noise": 2.0, "rounds": 2})
+    run = run_coordinator(Wire(digits_sites(tmp_path, 2, rows=300)), private)
+    sites = read(tmp_path).table.sites
+    assert {site.name: site.epsilon for site in sites} == run.result.epsilon
+    assert all(site.epsilon for site in sites)
+
+
 def test_with_secure_aggregation_sizes_and_times_are_known_and_nothing_else(tmp_path: Path) -> None:
     run_coordinator(Wire(secure_digits_sites(tmp_path, 4)), secure_settings(tmp_path, 4))
     sites = read(tmp_path).table.sites

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from fedul._utils.files import write_bytes, write_json
 from fedul._utils.settings import build_config, refuse_unknown, with_underscores
 from fedul.algorithms.base import declared_update
 from fedul.config import TrainConfig
-from fedul.core import Matrix, RoundMetrics, validate_test_prior
+from fedul.core import Matrix, validate_test_prior
 from fedul.data.class_mix import parse_class_mix
 from fedul.engines.flower.identity.proof import ReplyVerifier
 from fedul.engines.flower.identity.roster import Roster
@@ -32,7 +31,13 @@ from fedul.engines.flower.server.secure_start import agree_securely, start_sums
 from fedul.engines.flower.server.site_activity import site_table
 from fedul.engines.flower.server.site_registry import SiteRegistry
 from fedul.engines.flower.server.sites import count_sites
-from fedul.engines.flower.server.stored_run import StoredRun, declare_plan, read_stored_run
+from fedul.engines.flower.server.stored_run import (
+    StoredRun,
+    declare_plan,
+    read_stored_run,
+    stored_epsilon,
+    stored_evaluators,
+)
 from fedul.engines.flower.server.transport import Transport
 from fedul.engines.flower.settings import CoordinatorConfig
 from fedul.engines.secure_sums import FEWEST_CLIENTS, check_secure_aggregation
@@ -58,7 +63,7 @@ from fedul.training import (
 )
 from fedul.training.choice import resolve_settings
 from fedul.training.client_protection import check_client_protection, protect_clients
-from fedul.training.run_files import EVALUATION, METRICS, REPORT
+from fedul.training.run_files import EVALUATION, REPORT
 from fedul.training.status_writer import StatusWriter
 from fedul.training.steps import complete
 
@@ -153,14 +158,15 @@ def _run(
     method, algorithm = recipe.make_method(None), recipe.make_algorithm()
     update_spec = build_update_chain(training).declare(declared_update(algorithm, module))
     store = SiteStateVersions()
-    epsilon = _paid(folder)
+    epsilon = stored_epsilon(folder)
     engine = FlowerEngine(registry, update_spec, config, store, epsilon)
     if sums is not None:
         layout = update_layout(module, algorithm, training, plan, sums.most_sites)
-        engine = SecureEngine(registry, update_spec, config, store, epsilon, sums, layout, _evaluators(folder))
+        engine = SecureEngine(registry, update_spec, config, store, epsilon, sums, layout, stored_evaluators(folder))
     check_client_protection(training, algorithm, len(sites))
     protection = protect_clients(training, algorithm, module, folder.client_ledger())
-    status.table = partial(site_table, registry, private=protection is not None and protection.hides_participants)
+    hidden = protection is not None and protection.hides_participants
+    status.table = partial(site_table, registry, private=hidden, epsilon=lambda: engine.epsilon)
     parts = (spec, None, module, training.model, method, algorithm, engine, store)
     context = RunContext(*parts, protection=protection)
     warnings = [*recipe.left_out(None), *method.startup_warnings(training.rounds)]
@@ -285,18 +291,3 @@ def _record(spec: RunSpec, training: TrainConfig) -> RunRecord:
     """Return what the coordinator knows of the run; the data is at the sites."""
     text = json.dumps(spec.to_dict(), sort_keys=True)
     return RunRecord.of(training, None, {}, hashlib.sha256(text.encode()).hexdigest())
-
-
-def _evaluators(folder: RunFolder) -> tuple[str, ...]:
-    """Return the sites that evaluated the rounds of a run so far; empty for a new one."""
-    return next((line.evaluated_by for line in reversed(_history(folder)) if line.evaluated_by), ())
-
-
-def _paid(folder: RunFolder) -> dict[str, float]:
-    """Return what the rows of sites had paid after the last round of a run so far; empty for a new one."""
-    lines = _history(folder)[-1:]
-    return {name: math.inf if paid is None else paid for line in lines for name, paid in line.epsilon_by_client.items()}
-
-
-def _history(folder: RunFolder) -> list[RoundMetrics]:
-    return folder.history() if (folder.path / METRICS).exists() else []

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from fedul.privacy.statement import finite
 from fedul.training.status import SiteState, SiteStatus, SiteTable
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ PRIVATE = (
     "Clients are private and take part at random: whether a site took part in a round, and so when it was last seen, "
     "its time and its traffic, must stay at the coordinator."
 )
-EPSILON_AT_SITES = "Every site accounts for its own rows; the coordinator does not know their epsilon."
 
 
 @dataclass
@@ -113,16 +113,27 @@ class SiteActivity:
         )
 
 
-def site_table(registry: SiteRegistry, *, private: bool = False) -> SiteTable:
-    """Return what is known of the sites of a run; `private` leaves out what tells whether a site took part."""
-    nodes = {name: site.node for name, site in registry.pending.items()}
-    nodes |= {name: site.node for name, site in registry.sites.items()}
-    activity = registry.transport.activity
+def site_table(
+    registry: SiteRegistry, *, private: bool = False, epsilon: Callable[[], Mapping[str, float]] = dict
+) -> SiteTable:
+    """Return what is known of the sites of a run.
+
+    Parameters
+    ----------
+    registry : SiteRegistry
+        The sites.
+    private : bool
+        Whether to leave out what tells whether a site took part in a round.
+    epsilon : callable
+        Returns what the rows of each site have paid so far, as the run states it.
+    """
+    nodes, activity = registry.nodes, registry.transport.activity
     sites = [activity.site(name, node, private=private) for name, node in sorted(nodes.items())]
     sites += [SiteStatus(name, "refused", problem=reason) for name, reason in sorted(registry.refused.items())]
-    notes = [PRIVATE] if private else []
-    notes += [EPSILON_AT_SITES] if registry.training.protects_rows else []
-    return SiteTable(len(nodes), sites, " ".join(notes))
+    if not private:
+        paid = epsilon()
+        sites = [replace(site, epsilon=finite(paid[site.name])) if site.name in paid else site for site in sites]
+    return SiteTable(len(nodes), sites, PRIVATE if private else "")
 
 
 def _rounded(seconds: float | None) -> float | None:

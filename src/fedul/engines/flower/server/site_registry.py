@@ -122,9 +122,9 @@ class SiteRegistry:
         return {name: site for name, site in sorted(self.sites.items()) if site.node in nodes}
 
     @property
-    def pending(self) -> Mapping[str, PendingSite]:
-        """Sites that have sent the form of their data and have not joined yet, by name."""
-        return self._pending
+    def nodes(self) -> dict[str, int]:
+        """Node of every site that has sent its name, by this name."""
+        return {name: site.node for known in (self._pending, self.sites) for name, site in known.items()}
 
     @property
     def refused(self) -> Mapping[str, str]:
@@ -133,12 +133,9 @@ class SiteRegistry:
 
     def send(self, kind: str, messages: Mapping[str, Message], seconds: float) -> dict[str, Reply]:
         """Send messages to sites and return the replies by name; `NoReply` for a site that is not connected."""
-        connected = self.transport.nodes()
-        known = {name: site.node for name, site in self._pending.items()}
-        known |= {name: site.node for name, site in self.sites.items()}
+        connected, known = self.transport.nodes(), self.nodes
         nodes = {name: known[name] for name in messages if known.get(name) in connected}
-        by_node = {node: messages[name] for name, node in nodes.items()}
-        replies = self.transport.request(kind, by_node, seconds)
+        replies = self.transport.request(kind, {node: messages[name] for name, node in nodes.items()}, seconds)
         for name, node in nodes.items():
             reply = replies[node]
             took = self.transport.reply_seconds.get(node) if kind == "train" else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,13 +11,13 @@ import numpy as np
 from fedul._utils.documents import read_document, to_document
 from fedul._utils.files import read_json, write_json
 from fedul.config import TrainConfig
-from fedul.core import Matrix
+from fedul.core import Matrix, RoundMetrics
 from fedul.engines.flower.protocol.run_plan import RunPlan
 from fedul.engines.flower.protocol.run_spec import RunSpec
 from fedul.engines.flower.settings import CoordinatorConfig
 from fedul.errors import InputError
 from fedul.training import RunFolder
-from fedul.training.run_files import RUN_SPEC
+from fedul.training.run_files import METRICS, RUN_SPEC
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,3 +117,18 @@ def declare_plan(config: CoordinatorConfig, training: TrainConfig, stored: Store
 
 LATER_ROWS = 4
 """Rows for which the sums of a run have room, relative to those of the first sites: others may join later."""
+
+
+def stored_evaluators(folder: RunFolder) -> tuple[str, ...]:
+    """Return the sites that evaluated the rounds of a run so far; empty for a new one."""
+    return next((line.evaluated_by for line in reversed(_history(folder)) if line.evaluated_by), ())
+
+
+def stored_epsilon(folder: RunFolder) -> dict[str, float]:
+    """Return what the rows of sites had paid after the last round of a run so far; empty for a new one."""
+    lines = _history(folder)[-1:]
+    return {name: math.inf if paid is None else paid for line in lines for name, paid in line.epsilon_by_client.items()}
+
+
+def _history(folder: RunFolder) -> list[RoundMetrics]:
+    return folder.history() if (folder.path / METRICS).exists() else []
