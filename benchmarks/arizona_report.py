@@ -17,7 +17,7 @@ Line = Mapping[str, Any]
 MIXES = ("natural", "known", "estimated")
 CHOSEN, CHOSEN_COLUMNS = "chosen encoding", "chosen columns"
 CANDIDATES = {CHOSEN: ("default",), CHOSEN_COLUMNS: ("default", "default, stay only")}
-"""Runs, of which the one is taken that predicts sets left out best; the default has the stay in days and as logarithm."""
+"""Runs of which the one that predicts sets left out best is taken. The default has two encodings of the stay."""
 LABELS = ("logistic regression, labels", "boosted trees, labels", "all labels")
 DRAWS = 2000
 
