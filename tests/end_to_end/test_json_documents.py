@@ -45,6 +45,7 @@ def fedul(warm: Warm, trained_hospitals: Path) -> Fedul:
         ("export", "RUN --format card"),
         ("compare", "--methods fedul --seeds 1 --clients 2 --rounds 1"),
         ("example", "EXAMPLE"),
+        ("federation audit", "RUN --attacks class-priors"),
         ("federation new", "FEDERATION --classes a,b"),
         ("federation roster new", "NEW.toml KEYS/north.pub KEYS/south.pub"),
         ("federation roster show", "ROSTER.toml"),

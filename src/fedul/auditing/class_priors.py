@@ -9,8 +9,8 @@ weights and evaluations that are not in the plan of a run, but a little noise in
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,9 +22,11 @@ from fedul.auditing.observed_run import prepare
 from fedul.auditing.prior_equations import SetSizes, share_error, solve_shares
 from fedul.auditing.protections import Condition
 from fedul.core import Federation, Matrix, UnlabeledSets, Weights
-from fedul.engines.held_out import TEMPERATURES
+from fedul.engines.held_out import TEMPERATURES, HeldOutSums, sum_held_out
+from fedul.engines.held_out_evaluator import HeldOutEvaluator
 from fedul.errors import InputError
-from fedul.models.weights import weights_of
+from fedul.methods.fedul import set_task
+from fedul.models.weights import load_weights, weights_of
 from fedul.training.prepare import PreparedRun
 
 ODDS = np.exp(np.linspace(-6, 6, 25))
@@ -60,10 +62,10 @@ def reconstruct_priors(federation: Federation, condition: Condition) -> PriorRes
     if not clients:
         return NotMeasured("class-priors", name, NO_HELD_OUT)
     federation = replace(federation, clients=clients)
-    together = condition.config.secure_aggregation
-    groups = [clients] if together else [[client] for client in clients]
     try:
-        found = [_attack(replace(federation, clients=group), condition) for group in groups]
+        run = prepare(federation, condition.recipe)
+        groups = _groups(federation, run, together=condition.config.secure_aggregation)
+        found = [_attack(federation, run, group) for group in groups]
     except InputError as problem:
         return NotMeasured("class-priors", name, str(problem))
     errors, guesses = (np.concatenate(each) for each in zip(*found, strict=True))
@@ -81,17 +83,46 @@ def reconstruct_priors(federation: Federation, condition: Condition) -> PriorRes
     )
 
 
-def _attack(federation: Federation, condition: Condition) -> tuple[Matrix, Matrix]:
-    """Return the errors of the attack and of the guess, for each client of a sum and each class."""
-    run = prepare(federation, condition.recipe)
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Clients of which the coordinator sees one sum, and the function that returns it for weights."""
+
+    clients: Sequence[UnlabeledSets]
+    evaluate: Callable[[Weights], HeldOutSums]
+
+
+def _groups(federation: Federation, run: PreparedRun, *, together: bool) -> list[_Group]:
+    """Return all clients as one group, or each as one, evaluated as at its site."""
+    context = run.context
+    if together:
+        engine = context.engine
+        return [_Group(federation.clients, lambda weights: sum_held_out(engine.evaluate_held_out(weights).values()))]
+
+    def alone(client: UnlabeledSets) -> Callable[[Weights], HeldOutSums]:
+        task = set_task(client, client.held_out, federation.spec)
+        evaluator = HeldOutEvaluator([task], run.recipe.config.seed)
+
+        def evaluate(weights: Weights) -> HeldOutSums:
+            load_weights(context.module, weights)
+            with torch.no_grad():
+                return evaluator.compare(evaluator.predictions(context.module.eval(), None))
+
+        return evaluate
+
+    return [_Group([client], alone(client)) for client in federation.clients]
+
+
+def _attack(federation: Federation, run: PreparedRun, group: _Group) -> tuple[Matrix, Matrix]:
+    """Return the errors of the attack and of the guess, for each client of a group and each class."""
     published = federation.columns.class_mix
-    clients, errors, guesses = list(federation.clients), list[float](), list[float]()
-    sizes = [_sizes(client) for client in clients]
-    rows = np.array([len(client.held_out) for client in clients])
+    errors, guesses = list[float](), list[float]()
+    sizes = [_sizes(client) for client in group.clients]
+    rows = np.array([len(client.held_out) for client in group.clients])
     for k in range(min(len(federation.classes), MOST_CLASSES)):
-        observed = np.array([_held_out_loss(run, constant_weights(run, k, odds)) for odds in ODDS])
+        sums = [group.evaluate(constant_weights(run, k, odds)) for odds in ODDS]
+        observed = np.array([each.losses[AT_ONE] / each.rows for each in sums])
         shares = solve_shares(observed, ODDS, sizes, rows / rows.sum(), float(published[k]))
-        for client, found in zip(clients, shares, strict=True):
+        for client, found in zip(group.clients, shares, strict=True):
             true = client.priors[:, k]
             errors.append(share_error(found, true))
             guesses.append(share_error(np.full(len(true), published[k]), true))
@@ -117,11 +148,6 @@ def constant_weights(run: PreparedRun, k: int, odds: float) -> Weights:
     weights[f"{last}weight"].zero_()
     weights[f"{last}bias"].copy_(logits)
     return weights
-
-
-def _held_out_loss(run: PreparedRun, weights: Weights) -> float:
-    (sums,) = run.context.engine.evaluate_held_out(weights).values()
-    return sums.losses[AT_ONE] / sums.rows
 
 
 def _pooled_shares(clients: Sequence[UnlabeledSets], k: int, sets: int) -> Matrix:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedul._utils.display import counted
 from fedul._utils.settings import to_dict
+from fedul.auditing.document import PROTECTIONS
+from fedul.auditing.table import HEADS, audit_lines
 from fedul.config import BenchmarkDataConfig, FileDataConfig, TrainConfig
 from fedul.core import RoundMetrics
 from fedul.evaluation.document import MAJORITY, SOFT_SETS, TOP_CLASS, Baseline, Evaluation
@@ -48,6 +50,7 @@ SECTIONS = {
     "assumption": ("Assumption test", "Assumption test"),
     "clients": ("Clients", "Contributions of the clients"),
     "privacy": ("Privacy", "What is protected"),
+    "audit": ("Attacks", "Attacks on this configuration"),
     "configuration": ("Configuration", "Configuration"),
 }
 """Sections by name: title in the table of contents, and title on the page."""
@@ -106,6 +109,8 @@ def render_page(data: ReportData) -> str:
         verdict=assumption_verdict(evaluation.assumption) if evaluation else "",
         set_effects=_set_effects(evaluation),
         advice=assumption_advice(evaluation.assumption) if evaluation else [],
+        attacks=audit_lines(data.audit) if data.audit else [],
+        protections=[HEADS[name] for name in PROTECTIONS],
         settings=_settings(data),
         choice=data.result.choice if data.result else None,
     )

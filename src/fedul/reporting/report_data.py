@@ -10,6 +10,7 @@ from typing import Any
 
 from fedul._utils.documents import read_document_file
 from fedul._utils.files import read_json
+from fedul.auditing.document import AuditResult
 from fedul.core import Federation, RoundMetrics
 from fedul.data.files.classifier_file import DESCRIPTION, FORMAT
 from fedul.errors import FedulError, InputError
@@ -18,7 +19,7 @@ from fedul.evaluation.check_result import CheckResult
 from fedul.evaluation.document import Evaluation
 from fedul.training import Callback, Run, RunFolder, RunRecord, RunResult
 from fedul.training.run_data import load_run_data
-from fedul.training.run_files import CHECK, CONFIG, EVALUATION, METRICS, MODEL, RUN_SPEC
+from fedul.training.run_files import AUDIT, CHECK, CONFIG, EVALUATION, METRICS, MODEL, RUN_SPEC
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class ReportData:
         Result of `fedul.evaluate`.
     check : CheckResult or None
         Result of `fedul.check`.
+    audit : AuditResult or None
+        Result of `fedul.audit`.
     across_sites : bool
         Whether the data is at real sites and cannot be available here.
     """
@@ -69,6 +72,7 @@ class ReportData:
     clients: Sequence[ClientSummary] | None = None
     evaluation: Evaluation | None = None
     check: CheckResult | None = None
+    audit: AuditResult | None = None
     across_sites: bool = False
 
     @property
@@ -85,6 +89,11 @@ class ReportData:
     def evaluate_command(self) -> str:
         """Command that gives the estimates without labels."""
         return f"fedul evaluate {shlex.quote(self.run)}"
+
+    @property
+    def audit_command(self) -> str:
+        """Command that attacks the configuration."""
+        return f"fedul federation audit {shlex.quote(self.run)}"
 
     @property
     def sizes(self) -> tuple[int, int] | None:
@@ -116,6 +125,7 @@ def collect_run(run: Run, evaluation: Evaluation | None = None) -> ReportData:
         clients=_summarize_clients(federation),
         evaluation=evaluation or (stored.evaluation if stored else None),
         check=None if run.study is None else check(run.study),
+        audit=stored.audit if stored else None,
     )
 
 
@@ -136,6 +146,7 @@ def collect_folder(run: RunFolder, federation: Federation | None = None) -> Repo
         clients=_summarize_clients(federation),
         evaluation=read_document_file(Evaluation, run.path / EVALUATION, "'fedul evaluate'"),
         check=read_document_file(CheckResult, run.path / CHECK, "'fedul evaluate'"),
+        audit=read_document_file(AuditResult, run.path / AUDIT, "'fedul federation audit'"),
         across_sites=(run.path / RUN_SPEC).exists(),
     )
 

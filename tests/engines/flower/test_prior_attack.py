@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
+from fedul.auditing.prior_equations import SetSizes, constant_losses, solve_shares
 from fedul.engines.flower.protocol.message import Message
 from fedul.engines.flower.server import secure_engine
 from fedul.engines.flower.server.coordinator import run_coordinator
@@ -39,24 +39,13 @@ DRAWS = 20
 
 def losses(shares: Sequence[float], logits: Vector) -> Vector:
     """Mean loss -log Q of rows of a site with equally large sets, if every row has the logits (z, 0)."""
-    sets, odds = np.asarray(shares)[:, None], np.exp(logits)
-    mix = sets.mean(0)
-    terms = np.log(len(shares)) - np.log(odds * sets + 1 - sets) + np.log(odds * mix + 1 - mix)
-    mean: Vector = terms.mean(0)
-    return mean
+    return constant_losses(shares, np.exp(logits), SetSizes.equal(len(shares)))
 
 
-def solve(observed: Vector, logits: Vector, sites: int) -> Vector:
+def solve(observed: Vector, logits: Vector, sites: int, published: float = 0.5) -> Vector:
     """Return the shares (sites, 2) that fit the mean loss over sites best, those of a site in descending order."""
-    generator = np.random.default_rng(0)
-
-    def residuals(raw: Vector) -> Vector:
-        shares = 1 / (1 + np.exp(-raw.reshape(sites, 2)))
-        return np.mean([losses(each, logits) for each in shares], axis=0) - observed
-
-    fits = [least_squares(residuals, generator.normal(size=2 * sites), xtol=1e-15, ftol=1e-15) for _ in range(3)]
-    best = min(fits, key=lambda fit: float(fit.cost))
-    return np.sort(1 / (1 + np.exp(-best.x.reshape(sites, 2))))[:, ::-1]
+    sizes, weights = [SetSizes.equal(2)] * sites, np.full(sites, 1 / sites)
+    return np.array(solve_shares(observed, np.exp(logits), sizes, weights, published))
 
 
 def error(found: Vector, expected: Any) -> float:
@@ -168,6 +157,6 @@ def test_from_totals_priors_are_found_no_better_than_guessed_from_the_published_
         alone.append(error(solve(single[0], SCALED, 1)[0], shares[0]))
         observed = np.round(single.mean(0), 9)  # the totals are in fixed point
         guess = np.full_like(shares, shares.mean())
-        wins += error(solve(observed, SCALED, 5), shares) < error(guess, shares)
+        wins += error(solve(observed, SCALED, 5, shares.mean()), shares) < error(guess, shares)
     assert np.median(alone) < 1e-6  # one site alone is found exactly
     assert wins < 17
