@@ -92,13 +92,13 @@ class _EventFiles(Series):
     ----------
     place : Path
         Their folder.
-    kept : int
+    resumed_from : int
         Rounds of which earlier event files are valid, if there are any.
     """
 
-    def __init__(self, place: Path, kept: int, *, artifacts: bool) -> None:
-        self._place, self._kept, self._artifacts = place, kept, artifacts
-        self._last = kept if any(place.glob(EVENTS)) else 0  # last step that is there
+    def __init__(self, place: Path, resumed_from: int, *, artifacts: bool) -> None:
+        self._place, self._resumed_from, self._artifacts = place, resumed_from, artifacts
+        self._last = resumed_from if any(place.glob(EVENTS)) else 0  # last step that is there
         self._opened: SummaryWriter | None = None
 
     @property
