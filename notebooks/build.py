@@ -49,11 +49,11 @@ def execute(notebook: nbformat.NotebookNode) -> None:
 def main() -> None:
     """Build the notebooks that are named, by default all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], default=NAMES, metavar="NAME")
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], default=[], metavar="NAME")
     parser.add_argument("--out", type=Path, default=HERE)
     parser.add_argument("--without-outputs", action="store_true")
     options = parser.parse_args()
-    for name in options.names:
+    for name in options.names or NAMES:
         notebook = read_notebook(name)
         if not options.without_outputs:
             try:

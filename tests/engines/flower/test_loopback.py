@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -63,3 +64,10 @@ def test_ctrl_c_waits_while_processes_are_ended(tmp_path: Path, monkeypatch: pyt
     finally:
         signal.signal(signal.SIGINT, before)
     assert closed == ["whole"]
+
+
+def test_flowers_commands_are_not_told_to_colour_their_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as notebooks and some CI services do
+    monkeypatch.setattr(module, "flower_program", lambda name: Path(shutil.which("env") or "env"))
+    with loopback(tmp_path / "federation", SETTINGS) as federation:
+        assert "FORCE_COLOR" not in federation.flwr()
