@@ -92,13 +92,13 @@ class _EventFiles(Series):
     ----------
     place : Path
         Their folder.
-    kept : int
+    done : int
         Rounds of which earlier event files are valid, if there are any.
     """
 
-    def __init__(self, place: Path, kept: int, *, artifacts: bool) -> None:
-        self._place, self._kept, self._artifacts = place, kept, artifacts
-        self._last = kept if any(place.glob(EVENTS)) else 0  # last step that is there
+    def __init__(self, place: Path, done: int, *, artifacts: bool) -> None:
+        self._place, self._done, self._artifacts = place, done, artifacts
+        self._last = done if any(place.glob(EVENTS)) else 0  # last step that is there
         self._opened: SummaryWriter | None = None
 
     @property
