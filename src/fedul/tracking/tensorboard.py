@@ -92,13 +92,13 @@ class _EventFiles(Series):
     ----------
     place : Path
         Their folder.
-    resumed_from : int
+    done : int
         Rounds of which earlier event files are valid, if there are any.
     """
 
-    def __init__(self, place: Path, resumed_from: int, *, artifacts: bool) -> None:
-        self._place, self._resumed_from, self._artifacts = place, resumed_from, artifacts
-        self._last = resumed_from if any(place.glob(EVENTS)) else 0  # last step that is there
+    def __init__(self, place: Path, done: int, *, artifacts: bool) -> None:
+        self._place, self._done, self._artifacts = place, done, artifacts
+        self._last = done if any(place.glob(EVENTS)) else 0  # last step that is there
         self._opened: SummaryWriter | None = None
 
     @property

@@ -133,8 +133,8 @@ def load_round(run: str | Path, number: int, model: Model | None = None) -> Clas
         The custom model, if the run was trained with one.
     """
     folder = RunFolder(run)
-    if number not in (numbers := kept_rounds(run)):
-        listed = ", ".join(map(str, numbers)) or "none"
+    if number not in (there := kept_rounds(run)):
+        listed = ", ".join(map(str, there)) or "none"
         raise InputError(f"{folder.path}: no checkpoint of round {number} is kept (there are: {listed}).")
     tensors, _ = read_tensors(_file(folder.path, number))
     groups: dict[str, dict[str, object]] = {"weights": {}, "averaged": {}}
