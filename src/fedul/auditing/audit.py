@@ -99,9 +99,9 @@ def audit(
     Examples
     --------
     >>> import fedul
-    >>> run = fedul.train(fedul.load("digits", clients=3, sets=2, rows=300), rounds=1, method="fedul", model="linear")
+    >>> run = fedul.train(fedul.load("digits", clients=2, rows=400), rounds=1, method="fedul", seed=0)
     >>> result = fedul.audit(run, attacks=["class-priors"])
-    >>> result.class_priors[0].error < 0.01 < result.class_priors[0].guess_error
+    >>> result.class_priors[0].error < result.class_priors[0].guess_error  # without protection
     True
     """
     chosen = check_attacks(attacks)

@@ -90,8 +90,8 @@ def add_canaries(federation: Federation, count: int, seed: int, *, leaves_gaps: 
             gaps[len(own) :][left_out] = torch.nan
             drawn.append(replace(whole, inputs=gaps))
         else:
-            kept = torch.cat([torch.ones(len(place), dtype=torch.bool), ~left_out])
-            drawn.append(replace(whole, train=Rows(index[kept], sets[kept])))
+            present = torch.cat([torch.ones(len(place), dtype=torch.bool), ~left_out])
+            drawn.append(replace(whole, train=Rows(index[present], sets[present])))
     return Canaries(replace(federation, clients=drawn), replace(federation, clients=complete), included, owner)
 
 

@@ -64,7 +64,7 @@ def reconstruct_priors(federation: Federation, condition: Condition) -> PriorRes
     federation = replace(federation, clients=clients)
     try:
         run = prepare(federation, condition.recipe)
-        groups = _groups(federation, run, together=condition.config.secure_aggregation)
+        groups = _groups(federation, run, summed=condition.config.secure_aggregation)
         found = [_attack(federation, run, group) for group in groups]
     except InputError as problem:
         return NotMeasured("class-priors", name, str(problem))
@@ -91,10 +91,10 @@ class _Group:
     evaluate: Callable[[Weights], HeldOutSums]
 
 
-def _groups(federation: Federation, run: PreparedRun, *, together: bool) -> list[_Group]:
+def _groups(federation: Federation, run: PreparedRun, *, summed: bool) -> list[_Group]:
     """Return all clients as one group, or each as one, evaluated as at its site."""
     context = run.context
-    if together:
+    if summed:
         engine = context.engine
         return [_Group(federation.clients, lambda weights: sum_held_out(engine.evaluate_held_out(weights).values()))]
 

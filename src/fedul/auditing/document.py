@@ -39,7 +39,7 @@ class Protection:
 
 @dataclass(frozen=True)
 class MembershipResult:
-    """How well members are told from others by the published classifier.
+    """How well members are distinguished from others by the published classifier.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class PriorResult:
     compared, wins : int
         Classes of clients that were attacked, and how often the attack was closer than the guess.
     p_value : float
-        Probability of at least so many wins if attack and guess had equal chances.
+        Probability of at least this number of wins if attack and guess had equal chances.
     """
 
     protection: ProtectionName

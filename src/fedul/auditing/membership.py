@@ -24,7 +24,7 @@ from fedul._utils.randomness import numpy_generator
 from fedul.auditing.canaries import NO_ROWS
 from fedul.auditing.document import MembershipResult
 from fedul.auditing.protections import Condition
-from fedul.auditing.roc import Members, measure_roc
+from fedul.auditing.roc import Membership, measure_roc
 from fedul.classifier import Classifier
 from fedul.core import Federation, Index, Matrix, Rows, Transition, UnlabeledSets, gather_rows
 from fedul.errors import InputError
@@ -45,7 +45,7 @@ class _Client:
     rows: Rows
     numbers: Index
 
-    def half(self, member: Members) -> tuple[UnlabeledSets, Index]:
+    def half(self, member: Membership) -> tuple[UnlabeledSets, Index]:
         """Return the client with those rows that are members, and the numbers of its rows; no set becomes empty."""
         chosen = member[self.numbers]
         sets = self.rows.sets.numpy()
@@ -93,7 +93,7 @@ class MembershipAttack:
         generator = numpy_generator(seed, "halves of the rows")
         # Every row is in half of the models, as far as the number of models is even.
         ranks = generator.random((shadows, self._count)).argsort(0)
-        self._halves: Members = ranks < shadows // 2
+        self._halves: Membership = ranks < shadows // 2
 
     def run(
         self, condition: Condition, callback: Callback, info: Callable[[int], RunInfo]
@@ -128,7 +128,7 @@ class MembershipAttack:
             for attack, values in scores.items()
         )
 
-    def _parts(self, members: Members) -> Iterator[Federation]:
+    def _parts(self, members: Membership) -> Iterator[Federation]:
         """Yield the federation of each model, and note in `members` on which rows it is trained."""
         for model, half in enumerate(self._halves):
             clients = []
@@ -148,7 +148,7 @@ class MembershipAttack:
         return totals[0] / counts, totals[1] / counts
 
 
-def likelihood_ratios(odds: Matrix, members: Members) -> Matrix:
+def likelihood_ratios(odds: Matrix, members: Membership) -> Matrix:
     """Return the log-likelihood ratio of being a member, for each model and row, from the other models.
 
     Parameters
@@ -169,7 +169,7 @@ def likelihood_ratios(odds: Matrix, members: Members) -> Matrix:
     return ratios
 
 
-def _mean(values: Matrix, chosen: Members) -> Matrix:
+def _mean(values: Matrix, chosen: Membership) -> Matrix:
     """Return the mean (n,) over the models that are chosen for each row; NaN where there is none."""
     counts = chosen.sum(0)
     means: Matrix = np.where(counts > 0, np.where(chosen, values, 0).sum(0) / np.maximum(counts, 1), np.nan)

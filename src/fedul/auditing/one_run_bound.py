@@ -20,7 +20,7 @@ TOLERANCE = 1e-6
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float = 0.0) -> float:
-    """Return the largest probability of at least so many right guesses under (epsilon, delta)-differential privacy.
+    """Return the largest probability of this number of right guesses, or more, under (epsilon, delta)-privacy.
 
     Parameters
     ----------

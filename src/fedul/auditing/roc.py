@@ -13,7 +13,7 @@ from fedul.core import Matrix
 FALSE_ALARMS = 0.01
 """Rate of false alarms at which hits are counted (Carlini et al., 2022)."""
 RESAMPLES = 200
-Members = NDArray[np.bool_]
+Membership = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Roc:
     tpr_high: float
 
 
-def measure_roc(scores: Matrix, members: Members, generator: np.random.Generator) -> Roc:
+def measure_roc(scores: Matrix, members: Membership, generator: np.random.Generator) -> Roc:
     """Return how well scores tell members from others.
 
     Rows are resampled for the intervals, with the scores of all models for a row at once, since these are dependent.
@@ -51,7 +51,7 @@ def measure_roc(scores: Matrix, members: Members, generator: np.random.Generator
     return Roc(auc, ends[0], ends[1], tpr, ends[2], ends[3])
 
 
-def area(scores: Matrix, members: Members) -> float:
+def area(scores: Matrix, members: Membership) -> float:
     """Return the probability that a member has a larger score than another row; ties count one half.
 
     >>> area(np.array([3.0, 2.0, 1.0]), np.array([True, False, False]))
@@ -63,7 +63,7 @@ def area(scores: Matrix, members: Members) -> float:
     return float((ranks - inside * (inside + 1) / 2) / (inside * outside)) if inside and outside else 0.5
 
 
-def hits(scores: Matrix, members: Members, rate: float = FALSE_ALARMS) -> float:
+def hits(scores: Matrix, members: Membership, rate: float = FALSE_ALARMS) -> float:
     """Return the share of members whose score is above all but this share of the other rows."""
     others = np.sort(scores[~members])
     allowed = int(rate * len(others))

@@ -81,8 +81,8 @@ class SmallBatches:
     def draw(self, batch: int, generator: torch.Generator) -> SmallBatch:
         """Return the step of a random client on a random batch; under secure aggregation, that of all clients."""
         names = sorted(self._federation.columns.names)
-        together = self._condition.config.secure_aggregation
-        chosen = names if together else [names[int(torch.randint(len(names), (), generator=generator))]]
+        summed = self._condition.config.secure_aggregation
+        chosen = names if summed else [names[int(torch.randint(len(names), (), generator=generator))]]
         self._drawn += 1  # a site answers a round once
         broadcast = Broadcast(self._drawn, self.weights)
         engine = self.run.context.engine
