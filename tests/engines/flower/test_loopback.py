@@ -17,6 +17,8 @@ if importlib.util.find_spec("flwr") is None:
 
 from fedul.engines.flower.deploy import loopback as module
 from fedul.engines.flower.deploy.loopback import Loopback, loopback
+from fedul.errors import EnvironmentFailure
+from fedul.training import RunFolder
 
 SETTINGS = {"out": "run", "classes": "a,b", "sites": 2}
 
@@ -71,3 +73,23 @@ def test_flowers_commands_are_not_told_to_colour_their_json(tmp_path: Path, monk
     monkeypatch.setattr(module, "flower_program", lambda name: Path(shutil.which("env") or "env"))
     with loopback(tmp_path / "federation", SETTINGS) as federation:
         assert "FORCE_COLOR" not in federation.flwr()
+
+
+def test_a_run_that_flower_has_lost_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = Loopback(tmp_path / "federation", SETTINGS)
+    run = tmp_path / "run"
+    run.mkdir()
+    states = iter(["pending", "running", "running"])
+
+    def status(number: int) -> str:
+        state = next(states)
+        if state == "pending":
+            (run / "metrics.jsonl").touch()  # progress after the first look
+        return state
+
+    monkeypatch.setattr(module, "STATUS_SECONDS", 0.0)
+    monkeypatch.setattr(module, "STALLED_SECONDS", 0.0)
+    monkeypatch.setattr(federation, "status", status)
+    with pytest.raises(EnvironmentFailure, match="has not progressed"):
+        federation.until_ended(1, RunFolder(run), lambda: None)
+    assert len(list(states)) <= 1  # the change of the folder was noticed, and the run was given up without another

@@ -27,6 +27,8 @@ from fedul.training import RunFolder
 from fedul.training.run_files import REPORT
 
 STATUS_SECONDS, POLL_SECONDS = 20.0, 0.5
+STALLED_SECONDS = 900.0
+"""Time without a change of the run folder after which a run is given up: Flower may lose a run without ending it."""
 POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 """Seconds between two polls for work; on one machine this is cheap."""
 COLOURED = ("FORCE_COLOR", "CLICOLOR_FORCE")
@@ -129,7 +131,13 @@ class Loopback:
         """Wait for the end of a run and return its status; `meanwhile` is called twice per second.
 
         A status query is a process that keeps a core busy for a second, so mostly the run folder is polled.
+
+        Raises
+        ------
+        EnvironmentFailure
+            If the run folder has not changed for `STALLED_SECONDS`.
         """
+        changed, seen = time.monotonic(), _newest_change(folder.path)
         while True:
             end = time.monotonic() + STATUS_SECONDS
             ended = False
@@ -140,6 +148,13 @@ class Loopback:
             if (status := self.status(run)).startswith("finished"):
                 meanwhile()
                 return status
+            if (newest := _newest_change(folder.path)) != seen:
+                changed, seen = time.monotonic(), newest
+            elif time.monotonic() - changed > STALLED_SECONDS:
+                raise EnvironmentFailure(
+                    f"the run has not progressed for {STALLED_SECONDS / 60:g} minutes; "
+                    f"the logs in {self.folder / 'logs'} may say why, and the same command starts it again."
+                )
 
     def flwr(self, *arguments: str) -> str:
         """Return the output of a Flower command; EnvironmentFailure if it fails."""
@@ -219,6 +234,15 @@ def loopback(folder: Path, settings: Mapping[str, Any]) -> Iterator[Loopback]:
     finally:
         with DeferredSignals():  # a second Ctrl-C must not leave processes behind
             federation.close()
+
+
+def _newest_change(folder: Path) -> float:
+    """Return when a file of a folder was last changed; 0 if there is none."""
+    times = [0.0]
+    for file in folder.rglob("*"):
+        with suppress(OSError):  # replaced meanwhile
+            times.append(file.stat().st_mtime)
+    return max(times)
 
 
 def _descendants(number: int) -> list[int]:
