@@ -6,7 +6,6 @@ names of sites or files, and no values of categorical columns.
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from fedul.evaluation.check_result import CheckResult
 from fedul.evaluation.document import ClassEstimate, Evaluation
 from fedul.evaluation.evaluate import as_run_folder
 from fedul.evaluation.sentences import ASSUMPTION, CANNOT_SEE, LABELS_USED, assumption_verdict, cautions, headline
+from fedul.exporting.card_text import escape, value_text
 from fedul.models.weights import weights_of
 from fedul.privacy.statement import PrivacyStatement, finite
 from fedul.training import Run, RunFolder, RunRecord, RunResult
@@ -38,7 +38,6 @@ FORMAT = "fedul-model-card"
 VERSION = 2
 SETTINGS = ("model", "method", "method_option", "algorithm", "algorithm_option", "loss", "epochs", "batch_size", "seed")
 """Training settings that are shown on the card."""
-PERCENTAGES = {"accuracy", "interval", "test_error"}
 
 Section = Mapping[str, Any]
 
@@ -92,7 +91,7 @@ class ModelCard(Document):
         environment = Environment(
             loader=PackageLoader("fedul.exporting"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        environment.filters |= {"text": _escape, "value": _value_text}
+        environment.filters |= {"text": escape, "value": value_text}
         return environment.get_template("card.md.j2").render(card=self.to_dict()).rstrip() + "\n"
 
 
@@ -288,21 +287,3 @@ def _limits(
             "categories; make sure that none of them is secret before you pass it on."
         )
     return limits
-
-
-def _value_text(value: Any, name: str = "") -> str:
-    if value is None:
-        return "not known"
-    if isinstance(value, list):
-        return " to ".join(_value_text(each, name) for each in value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.1%}" if name in PERCENTAGES else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _escape(text: str) -> str:
-    """Escape text, so that Markdown shows it literally."""
-    flat = html.escape(" ".join(text.split()), quote=False)
-    return "".join(f"\\{sign}" if sign in "\\`*[]|#" else sign for sign in flat)
