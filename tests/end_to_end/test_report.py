@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedul.reporting.page import render_page
+from fedul.reporting.page import SECTIONS, render_page
 
 from ..reporting.pages import Reader, as_files, made_up
 from ..runs import contents
@@ -76,14 +76,15 @@ def test_light_and_dark_are_what_the_reader_asked_for(tab: Page, report: Path) -
 def test_the_keyboard_reaches_the_answer_first_then_the_contents_then_the_tables(tab: Page, report: Path) -> None:
     tab.open(report, width=360, dark=False)
     order = []
-    for _ in range(12):
+    contents = len(SECTIONS)
+    for _ in range(contents + 3):
         tab.press("Tab")
         order.append(tab.evaluate(FOCUSED))
         assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
     assert "Skip to the answer" in order[0]
-    assert all('<a href="#' in place for place in order[1:10])
-    assert "baselines-table-caption" in order[10]
-    assert "priors-table-caption" in order[11]
+    assert all('<a href="#' in place for place in order[1 : contents + 1])
+    assert "baselines-table-caption" in order[contents + 1]
+    assert "priors-table-caption" in order[contents + 2]
 
 
 @in_a_browser

@@ -28,7 +28,7 @@ from fedul.evaluation.check_result import CheckResult
 from fedul.evaluation.document import ClassEstimate, Evaluation
 from fedul.evaluation.run_target import as_run_folder
 from fedul.evaluation.sentences import ASSUMPTION, CANNOT_SEE, LABELS_USED, assumption_verdict, cautions, headline
-from fedul.exporting.markdown_text import escape_markdown, value_text
+from fedul.exporting.card_text import escape, value_text
 from fedul.models.weights import weights_of
 from fedul.privacy.statement import PrivacyStatement, finite
 from fedul.training import Run, RunFolder, RunRecord, RunResult
@@ -91,7 +91,7 @@ class ModelCard(Document):
         environment = Environment(
             loader=PackageLoader("fedul.exporting"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        environment.filters |= {"text": escape_markdown, "value": value_text}
+        environment.filters |= {"text": escape, "value": value_text}
         return environment.get_template("card.md.j2").render(card=self.to_dict()).rstrip() + "\n"
 
 

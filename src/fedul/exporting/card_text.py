@@ -1,4 +1,4 @@
-"""Values and texts of a model card as Markdown."""
+"""Values of a model card as Markdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PERCENTAGES = {"accuracy", "interval", "test_error"}
 
 
 def value_text(value: Any, name: str = "") -> str:
-    """Return a value of the card as text; `name` says whether a number is a share."""
+    """Return a value of this name as text."""
     if value is None:
         return "not known"
     if isinstance(value, list):
@@ -21,7 +21,7 @@ def value_text(value: Any, name: str = "") -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def escape_markdown(text: str) -> str:
+def escape(text: str) -> str:
     """Escape text, so that Markdown shows it literally."""
     flat = html.escape(" ".join(text.split()), quote=False)
     return "".join(f"\\{sign}" if sign in "\\`*[]|#" else sign for sign in flat)
