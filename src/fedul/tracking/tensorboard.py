@@ -97,7 +97,7 @@ class _EventFiles(Series):
     """
 
     def __init__(self, place: Path, done: int, *, artifacts: bool) -> None:
-        self._place, self._done, self._artifacts = place, done, artifacts
+        self._place, self._artifacts = place, artifacts
         self._last = done if any(place.glob(EVENTS)) else 0  # last step that is there
         self._opened: SummaryWriter | None = None
 

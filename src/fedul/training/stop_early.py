@@ -60,13 +60,13 @@ class EarlyStopping(Callback):
 
     def on_run_start(self, run: RunInfo) -> StopRun | None:
         self._best[run.key] = (math.inf, 0)
-        requests = [self._request(run, metrics) for metrics in run.history]
+        requests = [self._assess(run, metrics) for metrics in run.history]
         return requests[-1] if requests else None
 
     def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> StopRun | None:
-        return None if run.role == "choice" else self._request(run, metrics)
+        return None if run.role == "choice" else self._assess(run, metrics)
 
-    def _request(self, run: RunInfo, metrics: RoundMetrics) -> StopRun | None:
+    def _assess(self, run: RunInfo, metrics: RoundMetrics) -> StopRun | None:
         value, (best, since) = _value(metrics, self._monitor), self._best[run.key]
         if value < best - self._min_delta:
             self._best[run.key] = (value, metrics.round)
