@@ -124,12 +124,12 @@ def test_rows_that_no_reconstruction_is_left_for_count_as_the_mean_row() -> None
 
 def test_the_likelihood_ratio_finds_the_members_of_models_that_remember() -> None:
     generator = np.random.default_rng(0)
-    members = generator.random((8, 400)).argsort(0) < 4
+    members = generator.random((8, 400)) < 0.5
     odds = generator.normal(size=400) + members + 0.3 * generator.normal(size=(8, 400))
-    assert area(likelihood_ratios(odds, members).ravel(), members.ravel()) > 0.95
+    assert area(likelihood_ratios(odds, members).ravel(), members.ravel()) > 0.9
     assert area(odds.ravel(), members.ravel()) < 0.8  # the loss alone says less
     unrelated = generator.normal(size=(8, 400))
-    assert abs(area(likelihood_ratios(unrelated, members).ravel(), members.ravel()) - 0.5) < 0.05
+    assert abs(area(likelihood_ratios(unrelated, members).ravel(), members.ravel()) - 0.5) < 0.03
 
 
 def test_hits_are_counted_above_one_percent_of_the_others() -> None:
@@ -146,7 +146,7 @@ def test_membership_needs_rows_and_shadow_models() -> None:
         MembershipAttack(digits(), 2, 0)
 
 
-def test_every_row_is_in_half_of_the_models() -> None:
+def test_membership_is_measured_for_every_model() -> None:
     federation = digits()
     attack = MembershipAttack(federation, 4, 0)
     (loss, _) = attack.run(conditions(federation)["none"], Callback(), lambda model: RunInfo(2, "", model + 1, 4))

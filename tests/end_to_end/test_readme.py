@@ -22,7 +22,7 @@ TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = ["", "demo", "example", "check", "train", "compare", "evaluate", "predict", "export", "report", "reproduce"]
 COMMANDS += ["methods", "algorithms", "datasets", "datasets fetch", "doctor"]
-COMMANDS += ["federation new", "federation keys", "federation site", "federation demo"]
+COMMANDS += ["federation new", "federation keys", "federation site", "federation demo", "federation audit"]
 COMMANDS += ["federation roster new", "federation roster show", "federation roster verify"]
 ABSENT = [name for name in SOURCES if find_source(name) is None]
 
@@ -113,7 +113,12 @@ def test_the_help_of_every_command_shows_an_example(fedul: Fedul, command: str) 
 
 def test_only_commands_that_read_tables_offer_them(fedul: Fedul) -> None:
     offered = {command: "your own table" in " ".join(fedul(f"{command} --help").out.split()) for command in COMMANDS}
-    assert {command for command, offers in offered.items() if offers} == {"train", "check", "compare"}
+    assert {command for command, offers in offered.items() if offers} == {
+        "train",
+        "check",
+        "compare",
+        "federation audit",
+    }
 
 
 def test_the_version_is_printed(fresh_fedul: Fedul) -> None:

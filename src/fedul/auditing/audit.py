@@ -15,11 +15,19 @@ from fedul._utils.randomness import key_seed
 from fedul.algorithms.base import Algorithm
 from fedul.auditing.canary_bound import bound_epsilon, check_canaries
 from fedul.auditing.class_priors import reconstruct_priors
-from fedul.auditing.document import ATTACKS, Attack, AuditResult, NotMeasured
+from fedul.auditing.document import (
+    ATTACKS,
+    CANARIES,
+    DEFAULT_EPSILON,
+    SHADOWS,
+    Attack,
+    AuditResult,
+    NotMeasured,
+)
 from fedul.auditing.gradient_inversion import invert_gradients
 from fedul.auditing.membership import MembershipAttack
 from fedul.auditing.observed_run import prepare
-from fedul.auditing.protections import DEFAULT_EPSILON, Condition, make_conditions
+from fedul.auditing.protections import Condition, make_conditions
 from fedul.config import TrainConfig
 from fedul.core import Federation, Study
 from fedul.errors import FedulError, InputError, unknown_name
@@ -30,10 +38,6 @@ from fedul.training import Callback, CallbackList, Run, RunFolder, RunInfo
 from fedul.training.run_files import AUDIT
 from fedul.training.train import train
 
-SHADOWS = 8
-"""Models of a membership attack, for each configuration."""
-CANARIES = 500
-"""Canaries of a run; they exclude an epsilon of at most about 4.8."""
 SAME_CLASSIFIER = (
     "Secure aggregation hides updates, not the classifier, so membership is inferred from it as without protection."
 )
@@ -69,7 +73,7 @@ def audit(
         How data is trained on; not for a run.
     attacks : sequence of str
         Some of "membership", "canaries", "class-priors", "gradient-inversion"; by default all.
-    shadows : int, default=8
+    shadows : int, default=6
         Models that are trained for the membership attacks, for each configuration.
     canaries : int, default=500
         Rows that are added to a run, each with probability 1/2, to bound epsilon from below.

@@ -17,6 +17,13 @@ ProtectionName = Literal["none", "dp", "secure-aggregation"]
 PROTECTIONS: tuple[ProtectionName, ...] = get_args(ProtectionName)
 """Names of all protections."""
 
+SHADOWS = 6
+"""Models of a membership attack, for each configuration, unless given."""
+CANARIES = 500
+"""Canaries of a run, unless given; they exclude an epsilon of at most about 4.8."""
+DEFAULT_EPSILON = 8.0
+"""Epsilon of private rows where the run has none, unless given."""
+
 
 @dataclass(frozen=True)
 class Protection:

@@ -91,9 +91,8 @@ class MembershipAttack:
                 "tell members from others; leave it out (--attacks), or add rows."
             )
         generator = numpy_generator(seed, "halves of the rows")
-        # Every row is in half of the models, as far as the number of models is even.
-        ranks = generator.random((shadows, self._count)).argsort(0)
-        self._halves: Membership = ranks < shadows // 2
+        # Independent coins: if every row were in exactly half of the models, the others would tell about the attacked.
+        self._halves: Membership = generator.random((shadows, self._count)) < 0.5
 
     def run(
         self, condition: Condition, callback: Callback, info: Callable[[int], RunInfo]

@@ -12,9 +12,6 @@ from fedul.config import TrainConfig
 from fedul.core import Federation
 from fedul.training import Recipe
 
-DEFAULT_EPSILON = 8.0
-"""Epsilon of private rows where the run has none."""
-
 UNPROTECTED: Mapping[str, Any] = {
     "dp_epsilon": None,
     "dp_noise": None,

@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 
 from fedul._utils.settings import build_config, parse_names
+from fedul.auditing.document import ATTACKS, CANARIES, DEFAULT_EPSILON, SHADOWS
 from fedul.cli import show
 from fedul.cli.options import Json, default_folder, select_settings, with_options
 from fedul.config import BenchmarkDataConfig, FileDataConfig, TrainConfig
@@ -34,11 +35,11 @@ def audit(
     ] = None,
     shadows: Annotated[
         int, typer.Option(help="Models that are trained for membership attacks, for each configuration.", min=4)
-    ] = 8,
+    ] = SHADOWS,
     canaries: Annotated[
         int, typer.Option(help="Rows that are added to a run to bound epsilon from below.", min=20)
-    ] = 500,
-    epsilon: Annotated[float, typer.Option(help="Epsilon of private rows, if the run has none.")] = 8.0,
+    ] = CANARIES,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of private rows, if the run has none.")] = DEFAULT_EPSILON,
     out: Annotated[
         str | None, typer.Option(help="With --data and without RUN: run folder to train into (default: below runs/).")
     ] = None,
@@ -62,7 +63,6 @@ def audit(
     # Imported only now, so that a wrong option is refused before torch is loaded.
     from fedul.auditing.audit import audit as run_audit
     from fedul.auditing.audit import check_attacks
-    from fedul.auditing.document import ATTACKS
     from fedul.training.run_files import AUDIT
 
     chosen = check_attacks(ATTACKS if attacks is None else parse_names(attacks))
