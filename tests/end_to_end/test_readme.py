@@ -21,7 +21,7 @@ from .command import Fedul, Outcome, Warm, environment
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = ["", "demo", "example", "check", "train", "compare", "evaluate", "predict", "export", "report", "reproduce"]
-COMMANDS += ["methods", "algorithms", "datasets", "datasets fetch", "doctor"]
+COMMANDS += ["methods", "algorithms", "datasets", "datasets fetch", "doctor", "watch"]
 COMMANDS += ["federation new", "federation keys", "federation site", "federation demo", "federation audit"]
 COMMANDS += ["federation roster new", "federation roster show", "federation roster verify"]
 ABSENT = [name for name in SOURCES if find_source(name) is None]
