@@ -5,7 +5,7 @@
 # and pneumonia were at every hospital in every month. That is enough to train a classifier. All data here are
 # simulated, so that the true answers are known.
 #
-# The same steps on the command line are in the [guide](../docs/guide.md).
+# The same steps on the command line are in the [guide](../docs/get-started.md).
 
 # %%
 from pathlib import Path

@@ -147,6 +147,6 @@ plotting.describe(
 # in a minute.
 #
 # A package registers its methods as entry points, and then they have a name on the command line and at Flower sites:
-# [Extending fedul](../docs/extending.md).
+# [Extending fedul](../docs/extending/README.md).
 #
 # **Next:** [3. When the assumption fails](3-when-the-assumption-fails.ipynb).

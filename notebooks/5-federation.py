@@ -8,7 +8,7 @@
 #
 # Everything runs on this machine, over the loopback interface. It takes a few minutes, because every site is a process
 # of its own. The extras `flower` and `privacy` are needed. For real sites, the
-# [handbook of federations](../docs/federation.md) has the same steps as commands.
+# [handbook of federations](../docs/federations/README.md) has the same steps as commands.
 
 # %%
 from pathlib import Path

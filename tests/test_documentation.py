@@ -12,7 +12,8 @@ import pytest
 
 from .places import ROOT
 
-PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / ".github").rglob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+SCRIPTS = [*(ROOT / "notebooks").glob("*.py"), *(ROOT / "examples").glob("*.py")]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NAMED_TEST = re.compile(r"\[`(test_\w+)`\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -25,7 +26,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, *SCRIPTS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     for link in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
         if "://" in link:
@@ -35,6 +36,13 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
         assert target.exists(), f"{link}: no such file"
         if anchor:
             assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_every_page_that_the_source_names_exists() -> None:
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py"), *(ROOT / ".github").rglob("*.yml")]
+    named = {name for file in sources for name in re.findall(r"\bdocs/[\w/-]+\.md", file.read_text(encoding="utf-8"))}
+    assert "docs/privacy/threat-model.md" in named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def test_every_test_that_a_page_names_is_in_the_file_that_it_links() -> None:

@@ -1,4 +1,4 @@
-"""Reconstruction of class priors by a malicious coordinator: the attack of docs/security.md.
+"""Reconstruction of class priors by a malicious coordinator: the attack of docs/privacy/threat-model.md.
 
 The coordinator evaluates networks that give every row the same answer, whose held-out loss depends on class priors and
 sizes of sets only (`prior_equations`). It sees the loss of every client; under secure aggregation it sees the total

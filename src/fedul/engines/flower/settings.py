@@ -111,8 +111,8 @@ class SiteConfig:
     )
     row_epsilon: float | None = option(
         None,
-        "Epsilon that the rows of this site may spend in all runs together (docs/privacy.md). Runs without private "
-        "rows are refused.",
+        "Epsilon that the rows of this site may spend in all runs together "
+        "(docs/privacy/differential-privacy.md). Runs without private rows are refused.",
         above=0,
     )
     row_delta: float = option(1e-5, "Delta of row-epsilon.", low=1e-12, high=0.1)
