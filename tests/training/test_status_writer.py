@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedul
+from fedul._utils.folder_lock import is_locked
 from fedul.core import RoundMetrics
 from fedul.errors import InputError
 from fedul.training import Callback, CollectWarnings, RunInfo, RunResult, run_files
@@ -17,7 +18,7 @@ from fedul.training.status import RunStatus
 from fedul.training.status_writer import MAX_WARNINGS, SECONDS_BETWEEN, StatusWriter
 
 from ..callbacks import StopAt
-from ..factories import digits
+from ..factories import digits, gaussian_study
 
 STUDY = digits()
 TRAINING = {"rounds": 3, "model": "linear", "batch_size": 256, "threads": 1}
@@ -160,3 +161,39 @@ def test_a_warning_counts_once_and_the_latest_are_kept(tmp_path: Path) -> None:
     written = read(tmp_path)
     assert [warning.message for warning in written.warnings] == [f"warning {i}" for i in range(5, MAX_WARNINGS + 5)]
     assert written.warnings_left_out == 5
+
+
+class LookAtChoice(Callback):
+    """Notes the status and the lock of the folder while settings are chosen, and starts a second run in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.seen: set[tuple[str, bool | None]] = set()
+        self.refusals: set[str] = set()
+
+    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
+        if run.role != "choice":
+            return
+        self.seen.add((read(self.folder).phase, is_locked(self.folder)))
+        with pytest.raises(InputError) as refused:
+            fedul.train(STUDY, out=self.folder, **TRAINING)
+        self.refusals.add(str(refused.value))
+
+
+def test_while_settings_are_chosen_the_folder_is_locked_and_the_status_says_so(tmp_path: Path) -> None:
+    look = LookAtChoice(tmp_path / "RUN")
+    study = gaussian_study(["north", "south", "west"], rows=40, sets=6)
+    fedul.train(study, rounds=1, out=look.folder, callbacks=[look, CollectWarnings()])
+    assert look.seen == {("choosing", True)}
+    (refusal,) = look.refusals
+    assert "another process is training this run" in refusal
+    status = read(look.folder)
+    assert (status.phase, status.rounds) == ("finished", 1)
+    assert status.latest is not None
+    assert status.latest.round == 1
+
+
+def test_a_run_that_is_refused_before_it_begins_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        fedul.train(STUDY, out=tmp_path / "runs" / "RUN", method="fedul", model="nonsense", rounds=1)
+    assert list(tmp_path.iterdir()) == []

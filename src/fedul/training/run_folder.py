@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -100,6 +100,22 @@ class RunFolder:
                 yield
             finally:
                 self._is_locked = False
+
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Keep other processes out while a run is prepared and trained; a folder that is still empty then is removed.
+
+        Settings may be chosen for a while before the folder has a record of the run.
+        """
+        self._refuse_file()
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        try:
+            with self.locked():
+                yield
+        finally:
+            for folder in missing:
+                with suppress(OSError):  # not empty, or it was not created
+                    folder.rmdir()
 
     def make(self) -> None:
         """Create the folder, or raise why it cannot be created."""

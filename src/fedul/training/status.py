@@ -12,8 +12,8 @@ from typing import Literal
 from fedul._utils.documents import Document
 from fedul.core.metrics import RoundMetrics
 
-Phase = Literal["waiting", "training", "finishing", "finished", "stopped", "failed"]
-"""What a run does: it waits for sites, trains, evaluates and writes its result, or has ended."""
+Phase = Literal["waiting", "choosing", "training", "finishing", "finished", "stopped", "failed"]
+"""What a run does: it waits for sites, chooses settings, trains, evaluates and writes its result, or has ended."""
 
 SiteState = Literal["ready", "working", "failed", "away", "refused", "private"]
 """What a site does: it waits for the next message, works on one, has failed to reply, is not connected, is refused by

@@ -86,6 +86,11 @@ class StatusWriter(Callback):
         self._write_if_due()
 
     def on_run_start(self, run: RunInfo) -> None:
+        if run.role == "choice":  # its rounds are none of this run
+            if self._status.phase != "choosing":
+                self._status = replace(self._status, phase="choosing")
+                self.begin()
+            return
         latest = run.history[-1] if run.history else None
         phase: Phase = "training"
         done = len(run.history)
@@ -98,6 +103,8 @@ class StatusWriter(Callback):
             self.begin()
 
     def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> None:
+        if run.role == "choice":
+            return
         self._status = replace(self._status, latest=metrics)
         if not self._begun:  # a run that was finished has another round
             self.begin()
@@ -114,7 +121,7 @@ class StatusWriter(Callback):
             self._write()
 
     def on_run_end(self, run: RunInfo, result: RunResult | None) -> None:
-        if result is not None:
+        if result is not None and run.role != "choice":
             self._write("finishing")
 
     def _keep(self, warnings: list[RunWarning], left_out: int) -> None:

@@ -113,7 +113,10 @@ def run_training(
 ) -> Run:
     """Train as `train` does, as one of several runs that `info` describes; it may be one that diverged."""
     folder = None if out is None else RunFolder(out)
-    with nullcontext() if folder is None else StatusWriter(folder.path) as status:
+    with (
+        nullcontext() if folder is None else folder.reserved(),
+        nullcontext() if folder is None else StatusWriter(folder.path) as status,
+    ):
         if status is not None:
             callback = CallbackList([callback, status])
         run = prepare_run(data, recipe, train_parts, folder=folder, resume=resume, force=force, callback=callback)

@@ -144,6 +144,8 @@ def _heading(view: RunView) -> str:
             return "Starting"
         case "waiting":
             return "Waiting for sites"
+        case "choosing":
+            return "Choosing settings"
         case "training":
             return f"Training: {of} rounds are done"
         case "finishing":

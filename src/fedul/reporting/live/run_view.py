@@ -20,10 +20,12 @@ from fedul.errors import InputError
 from fedul.training import RunRecord, RunResult, run_files
 from fedul.training.status import RunStatus
 
-ViewState = Literal["absent", "starting", "waiting", "training", "finishing", "finished", "stopped", "failed"]
+ViewState = Literal[
+    "absent", "starting", "waiting", "choosing", "training", "finishing", "finished", "stopped", "failed"
+]
 """What a run does, as the page shows it: "absent" before there is one, "starting" until it says more."""
 
-GOING_ON: tuple[ViewState, ...] = ("starting", "waiting", "training", "finishing")
+GOING_ON: tuple[ViewState, ...] = ("starting", "waiting", "choosing", "training", "finishing")
 """States of a run whose process is there."""
 
 RECENT_ROUNDS = 20
@@ -207,7 +209,7 @@ def _state(locked: bool | None, status: RunStatus | None, result: RunResult | No
     """Return what a run does, from the lock of its folder, which ends with its process, and from its documents."""
     said = None if status is None else status.phase
     if locked or (locked is None and said in GOING_ON):
-        return said if said in ("waiting", "training", "finishing") else "starting"
+        return said if said in ("waiting", "choosing", "training", "finishing") else "starting"
     if said == "failed":
         return "failed"
     return "stopped" if result is None else "finished"
