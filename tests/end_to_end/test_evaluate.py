@@ -56,7 +56,8 @@ def test_uncertain_priors_are_reported(fedul: Fedul, files: Path) -> None:
 
 
 def test_what_cannot_be_evaluated_is_refused(fedul: Fedul, files: Path) -> None:
-    refuses(fedul, files, "evaluate NONE", "NONE: is not a finished run")
+    refuses(fedul, files, "evaluate NONE", "NONE: no run in it; give the folder of a run")
+    refuses(fedul, files, "federation audit NONE", "NONE: no run in it; give the folder of a run")
     refuses(fedul, files, "evaluate RUN --truth-column temperature", "'temperature' was trained on as a feature")
     assert fedul("train --data digits --method supervised --rounds 1 --out LABELLED").code == 0
     refuses(fedul, files, "evaluate LABELLED", "was trained with labels, and its error is known")

@@ -114,7 +114,7 @@ def test_a_warning_names_words_that_were_not_in_training_and_their_number_of_row
 
 def test_a_run_that_lost_its_configuration_is_not_evaluated(fedul: Fedul, files: Path) -> None:
     (files / "RUN/config.json").unlink()
-    refuses(fedul, files, "evaluate RUN", "not a run of fedul (no config.json in it); choose another folder")
+    refuses(fedul, files, "evaluate RUN", "RUN: no run in it; give the folder of a run")
 
 
 def test_a_table_of_predictions_is_not_written_over_the_rows(fedul: Fedul, files: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import fedul
 from fedul.engines.simulation.engine import SimulationEngine
 from fedul.errors import InputError
+from fedul.privacy import accounting
 from fedul.privacy.accounting import epsilon_of
 from fedul.privacy.ledger import Ledger
 from fedul.training import CollectWarnings, Run, RunFolder
@@ -191,3 +192,11 @@ def test_the_statement_lists_what_is_covered_and_what_is_not():
     assert any("class priors" in each for each in statement.not_covered)
     assert any("numbers of rows" in each for each in statement.not_covered)
     assert "coordinator" in statement.trust
+
+
+def test_a_missing_extra_is_named_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = accounting.find_spec
+    monkeypatch.setattr(accounting, "find_spec", lambda name: None if name == "dp_accounting" else find_spec(name))
+    with pytest.raises(InputError, match=r"pip install 'fedul\[privacy\]'"):
+        train(tmp_path / "RUN")
+    assert list(tmp_path.iterdir()) == []

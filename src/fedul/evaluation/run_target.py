@@ -14,6 +14,7 @@ from fedul.errors import InputError
 from fedul.training import Recipe, Run, RunFolder, RunRecord, RunResult, settings_difference
 from fedul.training.perturbed_priors import stored_study
 from fedul.training.run_data import load_run_data
+from fedul.training.run_files import CONFIG
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +68,12 @@ class RunTarget:
             name, schema = "run" if folder is None else str(folder.path), run.classifier.schema
             return cls(name, folder, run.record, run.result, run.recipe, schema, study or run.study)
         folder = as_run_folder(run)
-        name, record, result = str(folder.path), folder.stored_config(), folder.result()
+        name = str(folder.path)
+        if not (folder.path / CONFIG).is_file():
+            raise InputError(f"{name}: no run in it; give the folder of a run ('fedul train --out').")
+        record, result = folder.stored_config(), folder.result()
         if record is None or result is None:
-            raise InputError(f"{name}: is not a finished run; train it first, or continue it (--resume).")
+            raise InputError(f"{name}: is not a finished run; continue it with 'fedul train --resume --out {name}'.")
         config, model = record.training, objects.get("model")
         if config.model == "custom" and model is None:
             raise InputError(f"{name}: trained with a custom model; give it with --model (model=...).")

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fedul.errors import InputError
@@ -247,9 +248,11 @@ def _repeated(mechanism: Mechanism, count: int, interval: float) -> Any:
 
 @lru_cache(maxsize=16)
 def _single(mechanism: Mechanism, interval: float) -> Any:
-    try:
-        return mechanism.losses(interval)
-    except ImportError:
-        raise InputError(
-            "differential privacy needs the package dp-accounting; install it: pip install 'fedul[privacy]'."
-        ) from None
+    require_accounting()
+    return mechanism.losses(interval)
+
+
+def require_accounting() -> None:
+    """Raise what to install if the package that computes epsilon is missing."""
+    if find_spec("dp_accounting") is None:
+        raise InputError("differential privacy needs the extra privacy; install it: pip install 'fedul[privacy]'.")

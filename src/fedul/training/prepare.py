@@ -16,6 +16,7 @@ from fedul.engines.simulation.engine import SimulationEngine
 from fedul.engines.simulation.shared_inputs import SharedInputs
 from fedul.errors import InputError
 from fedul.models.weights import precision_of, weights_of
+from fedul.privacy.accounting import require_accounting
 from fedul.privacy.ledger import Ledger
 from fedul.privacy.prior_noise import PerturbedPriors
 from fedul.training.callbacks import Callback, RunInfo
@@ -98,6 +99,8 @@ def prepare_run(
 
     Warnings go to the callback. Nothing is written.
     """
+    if recipe.config.is_private:
+        require_accounting()  # before settings are chosen and anything is written
     study, perturbed = perturb_study(Study.of(data), recipe.config, None if folder is None else folder.path)
     recipe, choice = resolve_run(study, recipe, folder, callback, train_parts)
     if folder is None:
