@@ -17,7 +17,7 @@ from ..places import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
-FOR_DEVELOPERS = {"bench", "dev", "docs", "notebooks", "track-test"}
+FOR_DEVELOPERS = {"bench", "dev", "docs", "notebooks"}
 """Extras that are of no use without the repository."""
 
 

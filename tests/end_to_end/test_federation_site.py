@@ -73,7 +73,7 @@ def main(grid, context):
     file.with_suffix(".writing").write_text(json.dumps(found))
     file.with_suffix(".writing").rename(file)
 """
-HELLO = {"classes": list("0123456789")}
+HELLO = {"run": "0", "resumption": 0, "classes": list("0123456789"), "secure": False}
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_a_site_does_not_execute_the_app_of_a_run(federation: Loopback, tmp_path
     start_without_launcher(federation, UNSAFE, EXECUTED=str(marks[UNSAFE]))
     federation.run({})
     wait_until(replies.exists, lambda: federation.log("superlink")[-2000:] + federation.log(SAFE)[-2000:])
-    by_fedul, by_the_app = sorted(json.loads(replies.read_text()), key=len, reverse=True)
+    by_fedul, by_the_app = sorted(json.loads(replies.read_text()), key=lambda reply: "name" not in reply)
     assert (by_fedul["name"], by_the_app) == (SAFE, HELLO)
     assert not marks[SAFE].exists()
     assert marks[UNSAFE].exists()  # the app does what it is here to show

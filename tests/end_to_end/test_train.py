@@ -43,6 +43,7 @@ def test_a_run_is_a_folder_of_known_files(canonical: tuple[Path, Outcome]) -> No
         "checkpoint",
         "model",
         "result.json",
+        "status.json",
     }
     assert leftovers(folder) == []
 

@@ -33,7 +33,7 @@ from ...factories import IMAGE, dense_network, digits, random_study, seeded_netw
 from ...runs import copy_update, copy_weights
 
 STUDY = random_study(3, clients=3, rows=(12, 30), shape=(3,))
-UNLIMITED = {"dp_noise": 0.0, "dp_clip": 1e12, "dp_delta": 1e-6}
+UNLIMITED = {"dp_noise": 0.0, "dp_clip": 1e6, "dp_delta": 1e-6}
 PRIVATE = {"dp_noise": 1.5, "dp_clip": 0.5, "dp_delta": 1e-6, "dp_seeded": True}
 
 
