@@ -106,5 +106,5 @@ def test_what_a_callback_returns_must_be_a_request() -> None:
         def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> StopRun | None:
             return True  # type: ignore[return-value]
 
-    with pytest.raises(InputError, match="a callback: expected StopRun or None"):
+    with pytest.raises(InputError, match=r"^callback Wrong \(package tests\): expected StopRun or None"):
         fedul.train(gaussian_study(), **SETTINGS, callbacks=[Wrong()])

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from fedul._utils.extensions import explain_extensions
 from fedul._utils.hardware import torch_threads
 from fedul.algorithms.base import Algorithm
 from fedul.config import TrainConfig
@@ -34,6 +35,9 @@ from fedul.training.run_folder import RunFolder
 from fedul.training.state import TrainingState
 from fedul.training.status_writer import StatusWriter, client_table
 from fedul.training.steps import RunSteps, complete
+
+EXTENSIONS = {"method": Method, "algorithm": Algorithm, "callback": Callback}
+"""What others write, and what raises errors that are not those of fedul."""
 
 
 def train(
@@ -113,7 +117,7 @@ def run_training(
 ) -> Run:
     """Train as `train` does, as one of several runs that `info` describes; it may be one that diverged."""
     folder = None if out is None else RunFolder(out)
-    with nullcontext() if folder is None else StatusWriter(folder.path) as status:
+    with nullcontext() if folder is None else StatusWriter(folder.path) as status, explain_extensions(EXTENSIONS):
         if status is not None:
             callback = CallbackList([callback, status])
         run = prepare_run(data, recipe, train_parts, folder=folder, resume=resume, force=force, callback=callback)
@@ -174,7 +178,7 @@ def train_parts(
         joint = join_engines([run.context.engine for run, _ in group])
         same = 1 if joint is None else len(group)
         steps = [_train_steps(run, callback, replace(info, joint_runs=same)) for run, info in group]
-        with torch_threads(group[0][0].threads):
+        with torch_threads(group[0][0].threads), explain_extensions(EXTENSIONS):
             runs = complete_runs(steps, joint)
         yield from runs
 
