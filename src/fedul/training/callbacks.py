@@ -108,7 +108,7 @@ class Callback:
     """Base class of callbacks. Override what you need; all methods do nothing by default.
 
     Pass callbacks to `fedul.train`, `fedul.evaluate` or `fedul.compare` as ``callbacks=[...]``. An exception that a
-    callback raises ends the run; the last checkpoint stays.
+    callback raises ends the run; the last checkpoint stays, if one was written before.
 
     Examples
     --------
