@@ -17,10 +17,14 @@ from torch import Tensor
 
 import fedul
 from fedul._utils.extensions import explanation
-from fedul.core import Study, TaskSpec, UnlabeledSets
+from fedul.core import RoundMetrics, Study, TaskSpec, UnlabeledSets
+from fedul.engines.flower.server.coordinator import run_coordinator
 from fedul.methods.fedul import FedUL
 from fedul.methods.task import Predict, Step, Task
+from fedul.training import RunInfo
 
+from .engines.flower.test_parity import settings
+from .engines.flower.wire import Wire, digits_sites
 from .factories import digits
 
 SETTINGS: dict[str, Any] = {"rounds": 2, "model": "linear", "threads": 1}
@@ -126,6 +130,30 @@ def test_an_error_of_a_callback_names_its_class_and_its_hook(hook: str) -> None:
     with pytest.raises(RuntimeError, match="boom") as caught:
         fedul.train(study(), callbacks=[failing()], **SETTINGS)
     assert explanation(caught.value) == f"callback Failing (package elsewhere) raised RuntimeError: boom in {hook}"
+
+
+class FailAfterRound(fedul.Callback):
+    """Raises an error after the first round."""
+
+    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> fedul.StopRun | None:
+        raise OSError("no such disk")
+
+
+NO_DISK = "callback FailAfterRound (package tests) raised OSError: no such disk in on_round_end"
+
+
+def test_an_error_of_a_callback_of_a_run_on_sites_is_explained(tmp_path: Path) -> None:
+    wire = Wire(digits_sites(tmp_path, 2, rows=300))
+    with pytest.raises(OSError, match="no such disk") as caught:
+        run_coordinator(wire, settings(tmp_path, 2, rounds=2), [FailAfterRound()])
+    assert explanation(caught.value) == NO_DISK
+
+
+def test_an_error_of_a_callback_of_an_evaluation_is_explained() -> None:
+    run = fedul.train(study(), **SETTINGS)
+    with pytest.raises(OSError, match="no such disk") as caught:
+        fedul.evaluate(run, folds=2, callbacks=[FailAfterRound()])
+    assert explanation(caught.value) == NO_DISK
 
 
 def test_an_error_that_no_extension_raised_is_not_explained() -> None:

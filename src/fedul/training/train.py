@@ -170,16 +170,17 @@ def train_parts(
         return made, info
 
     for part, info in left:
-        shared = SharedInputs()
-        group = [prepare(part, info, shared)]
-        engine = group[0][0].context.engine
-        count = joint_runs(engine) if isinstance(engine, SimulationEngine) else 1
-        group += [prepare(other, its_info, shared) for other, its_info in islice(left, count - 1)]
-        joint = join_engines([run.context.engine for run, _ in group])
-        same = 1 if joint is None else len(group)
-        steps = [_train_steps(run, callback, replace(info, joint_runs=same)) for run, info in group]
-        with torch_threads(group[0][0].threads), explain_extensions(EXTENSIONS):
-            runs = complete_runs(steps, joint)
+        with explain_extensions(EXTENSIONS):
+            shared = SharedInputs()
+            group = [prepare(part, info, shared)]
+            engine = group[0][0].context.engine
+            count = joint_runs(engine) if isinstance(engine, SimulationEngine) else 1
+            group += [prepare(other, its_info, shared) for other, its_info in islice(left, count - 1)]
+            joint = join_engines([run.context.engine for run, _ in group])
+            same = 1 if joint is None else len(group)
+            steps = [_train_steps(run, callback, replace(info, joint_runs=same)) for run, info in group]
+            with torch_threads(group[0][0].threads):
+                runs = complete_runs(steps, joint)
         yield from runs
 
 
