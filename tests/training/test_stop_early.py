@@ -106,5 +106,33 @@ def test_what_a_callback_returns_must_be_a_request() -> None:
         def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> StopRun | None:
             return True  # type: ignore[return-value]
 
-    with pytest.raises(InputError, match="a callback: expected StopRun or None"):
+    with pytest.raises(InputError, match=r"^callback Wrong \(package tests\): expected StopRun or None"):
         fedul.train(gaussian_study(), **SETTINGS, callbacks=[Wrong()])
+
+
+class StopAlways(StopAfter):
+    """Asks a run to stop after a round, and a resumed run to train no other one."""
+
+    def on_run_start(self, run: RunInfo) -> StopRun | None:
+        return StopRun("It was enough.") if len(run.history) >= self.number else None
+
+
+def test_a_run_that_was_stopped_trains_one_more_round_unless_its_start_is_refused_too(tmp_path: Path) -> None:
+    for callback, rounds in ((StopAfter(2), 2), (StopAlways(2), 2), (StopAfter(3), 3)):
+        run = fedul.train(gaussian_study(), **SETTINGS, out=tmp_path / "run", resume=True, callbacks=[callback])
+        assert len(run.history) == rounds
+
+
+class FailOnce(Callback):
+    """Raises an error after the first round."""
+
+    def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> StopRun | None:
+        raise ValueError("no")
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "checkpoint_every": 3}
+    with pytest.raises(ValueError, match="no"):
+        fedul.train(gaussian_study(), **settings, out=tmp_path / "run", callbacks=[FailOnce()])
+    again = fedul.train(gaussian_study(), **settings, out=tmp_path / "run", resume=True)
+    assert again.weights_sha256 == fedul.train(gaussian_study(), **settings).weights_sha256

@@ -401,7 +401,8 @@ def test_a_damaged_checkpoint_is_refused_and_not_changed(tmp_path: Path, damage:
 @pytest.mark.parametrize("select", ["held-out-loss", "last"])
 def test_a_loss_that_is_no_longer_finite_stops_the_run_with_a_sentence(select: str) -> None:
     with pytest.raises(
-        FedulError, match=r"^the loss is no longer finite in round \d; use a smaller learning rate than 1e\+30"
+        FedulError,
+        match=r"^the loss is no longer finite in round \d of method [a-z-]+; use a smaller",
     ):
         train(optimizer="sgd", learning_rate=1e30, select=select)
 

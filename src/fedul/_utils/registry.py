@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fedul._utils.lazy import import_object
 from fedul._utils.settings import build_component, to_dict
-from fedul.errors import InputError, unknown_name
+from fedul.errors import InputError, list_names, unknown_name
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -93,6 +93,11 @@ class Registry(Mapping[str, str], Generic[T]):
             raise InputError(
                 f"{self.kind} '{name}': {self[name]} is not a dataclass derived from fedul.{base.__name__}; "
                 f"ask the author of package {self.package(name)}."
+            )
+        if missing := sorted(getattr(found, "__abstractmethods__", ())):
+            raise InputError(
+                f"{self.kind} '{name}': {found.__name__} of package {self.package(name)} does not define "
+                f"{list_names(missing)}; ask its author."
             )
         return found
 

@@ -73,6 +73,7 @@ def _run_command() -> int:
 
 def _explain(problem: Exception) -> int:
     """Print a failure as one sentence and return the exit code."""
+    from fedul._utils.extensions import explanation
     from fedul.cli.usage import is_usage_error, usage_sentence
     from fedul.errors import FedulError
 
@@ -87,6 +88,8 @@ def _explain(problem: Exception) -> int:
         import traceback
 
         traceback.print_exception(problem)
+    if found := explanation(problem):
+        return _fail(f"{found}; set FEDUL_DEBUG=1 for a traceback, and report it to the author of that class.", 1)
     if isinstance(problem, OSError):
         return _fail(f"{problem.filename or 'the output'}: {problem.strerror or problem}; mend this and try again.", 1)
     first_line = f"{type(problem).__name__}: {problem}".splitlines()[0]

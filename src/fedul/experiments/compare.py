@@ -107,8 +107,14 @@ def compare(
     for name, names in (("methods", methods), ("algorithms", algorithms)):
         if names is not None:
             each = [names] if isinstance(names, str) else names
-            if not isinstance(each, Sequence) or not all(isinstance(one, str) for one in each):
-                raise wrong_type(name, "names, as text or as a list", names)
+            for one in each if isinstance(each, Sequence) else [each]:
+                if not isinstance(one, str):
+                    refusal = str(wrong_type(name, "names, as text or as a list", one)).removesuffix(".")
+                    part = name.removesuffix("s")
+                    raise InputError(
+                        f"{refusal}; to compare your own {part}, register it as an entry point and give its name "
+                        "(docs/extending/README.md, Entry points)."
+                    )
             options[name] = ",".join(each)
     options |= {name: value for name, value in (("seeds", seeds), ("jobs", jobs)) if value is not None}
     if out is not None:

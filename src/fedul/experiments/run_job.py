@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedul._utils.extensions import name_run
 from fedul.config import TrainConfig
 from fedul.core import Study
 from fedul.data.load import AnyDataConfig, load_study
-from fedul.training import Callback, Recipe, Run, RunFolder, RunInfo, run_training
+from fedul.training import Callback, Recipe, Run, RunBusy, RunFolder, RunInfo, run_training
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,14 @@ class RunJob:
         self.folder.check_free()  # before any data is read
         recipe, out = Recipe(self.training), self.folder.path
         study = self.study(studies)
-        run = run_training(study, recipe, out=out, resume=True, force=self.force, callback=callback, info=info)
+        try:
+            run = run_training(study, recipe, out=out, resume=True, force=self.force, callback=callback, info=info)
+        except RunBusy:
+            raise
+        except Exception as problem:
+            seed = f"seed {self.training.seed}"
+            name_run(problem, self.title if seed in self.title else f"{self.title}, {seed}")
+            raise
         self.finish(studies, run)
 
     def study(self, studies: StudyCache) -> Study:

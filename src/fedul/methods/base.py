@@ -97,9 +97,10 @@ class Method(ABC):
 
     @abstractmethod
     def loss(self, predict: Predict, step: Step) -> Tensor:
-        """Return the loss of a step: a scalar, or one value per client.
+        """Return the loss of a step: a scalar, or (C,) for vectorized clients, made from the predictions.
 
-        It must be pure: no random numbers, no state. Average over rows with `Step.mean`.
+        It must be pure: no random numbers, no state. Average over rows with `Step.mean`. The first step of a round is
+        checked: anything else is an InputError.
 
         Parameters
         ----------

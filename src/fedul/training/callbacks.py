@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from fedul._utils.extensions import describe_part
 from fedul.core import RoundMetrics
 from fedul.errors import wrong_type
 
@@ -107,7 +108,7 @@ class Callback:
     """Base class of callbacks. Override what you need; all methods do nothing by default.
 
     Pass callbacks to `fedul.train`, `fedul.evaluate` or `fedul.compare` as ``callbacks=[...]``. An exception that a
-    callback raises ends the run; the last checkpoint stays.
+    callback raises ends the run; the last checkpoint stays, if one was written before.
 
     Examples
     --------
@@ -150,10 +151,10 @@ class CallbackList(Callback):
         self._warns = any(type(each).on_warning is not Callback.on_warning for each in self._callbacks)
 
     def on_run_start(self, run: RunInfo) -> StopRun | None:
-        return _first_request([callback.on_run_start(run) for callback in self._callbacks])
+        return _first_request([(callback, callback.on_run_start(run)) for callback in self._callbacks])
 
     def on_round_end(self, run: RunInfo, metrics: RoundMetrics) -> StopRun | None:
-        return _first_request([callback.on_round_end(run, metrics) for callback in self._callbacks])
+        return _first_request([(callback, callback.on_round_end(run, metrics)) for callback in self._callbacks])
 
     def on_checkpoint(self, run: RunInfo, metrics: RoundMetrics) -> None:
         for callback in self._callbacks:
@@ -180,11 +181,11 @@ class CollectWarnings(Callback):
         self.messages.append(message)
 
 
-def _first_request(requests: Sequence[StopRun | None]) -> StopRun | None:
-    for request in requests:
+def _first_request(requests: Sequence[tuple[Callback, StopRun | None]]) -> StopRun | None:
+    for callback, request in requests:
         if not isinstance(request, StopRun | None):
-            raise wrong_type("a callback", "StopRun or None as the return value", request)
-    return next((request for request in requests if request is not None), None)
+            raise wrong_type(describe_part("callback", callback), "StopRun or None as the return value", request)
+    return next((request for _, request in requests if request is not None), None)
 
 
 def _levels_to_user() -> int:

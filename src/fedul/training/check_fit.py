@@ -8,6 +8,7 @@ from fedul.config import TrainConfig
 from fedul.core import Federation
 from fedul.errors import InputError
 from fedul.methods.base import Method
+from fedul.methods.checked import checked_task
 from fedul.privacy.dp_sgd.network_check import check_network
 from fedul.privacy.row_privacy import steps_of_epoch
 
@@ -38,7 +39,7 @@ def check_fit(federation: Federation, module: nn.Module, name: str, method: Meth
         raise InputError("batch-size 1: batch norm needs two rows a step; use a larger one, or another model.")
     if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
         for client in federation.clients:
-            if len(method.task(client, federation.spec)) < 2:
+            if len(checked_task(method, client, federation.spec)) < 2:
                 raise InputError(
                     f"client '{client.name}' has one row to train on; batch norm needs two, so use another model."
                 )

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
+from fedul._utils.extensions import describe_part, is_extension
 from fedul.config import TrainConfig
 from fedul.engines.held_out import HeldOutSums, Reference, sum_held_out
 from fedul.errors import FedulError
+from fedul.methods.base import Method
 from fedul.models.weights import weights_of
 from fedul.training.callbacks import Callback
 from fedul.training.state import TrainingState
@@ -115,6 +117,14 @@ def _evaluate(context: RunContext, weights: Mapping[str, Tensor], reference: Ref
 def diverged(what: str, config: TrainConfig) -> FedulError:
     """Return an error for a run that diverged, with what to do."""
     return FedulError(f"{what}; {_remedy(config)}.")
+
+
+def not_finite(number: int, method: Method, config: TrainConfig) -> FedulError:
+    """Return an error for a run whose loss is no number any more after this round."""
+    own = is_extension(method)
+    name = describe_part("method", method) if own else f"method {config.method}"
+    advice = f"correct its loss, {_remedy(config)}" if own else _remedy(config)
+    return FedulError(f"the loss is no longer finite in round {number} of {name}; {advice}.")
 
 
 def _remedy(config: TrainConfig) -> str:

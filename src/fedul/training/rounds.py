@@ -27,7 +27,7 @@ from fedul.privacy.statement import finite
 from fedul.training.callbacks import Callback, RunInfo
 from fedul.training.client_protection import ClientProtection
 from fedul.training.combine import combine
-from fedul.training.divergence import diverged
+from fedul.training.divergence import not_finite
 from fedul.training.early_stopping import is_finished, stop_reason
 from fedul.training.round_messages import clipped_warning, nothing_left
 from fedul.training.run_folder import RunFolder
@@ -243,7 +243,7 @@ def _evaluate_round(
     # The training loss precedes the last step; without held-out rows, only the weights show whether it diverged.
     is_finite = all(bool(trained.weights[name].isfinite().all()) for name, _ in context.module.named_parameters())
     if not is_finite or not math.isfinite(metrics.loss or 0.0) or not math.isfinite(total.loss or 0.0):
-        raise diverged(f"the loss is no longer finite in round {number}", config)
+        raise not_finite(number, context.method, config)
     comparison, epsilon = compare_with_best(before.best, total), context.engine.epsilon
     load_weights(context.module, averaged)
     # A round that sites could not evaluate has the temperature of the one before.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from fedul._utils.documents import read_document_file
+from fedul._utils.extensions import explanation
 from fedul._utils.files import write_bytes
 from fedul.core import RoundMetrics
 from fedul.errors import FedulError, InputError
@@ -63,8 +64,7 @@ class StatusWriter(Callback):
         phase: Phase = "finished" if problem is None else "stopped"
         if isinstance(problem, Exception):
             phase = "failed"
-            text = str(problem) if isinstance(problem, FedulError) else f"internal error ({type(problem).__name__})"
-            self._status = replace(self._status, problem=text)
+            self._status = replace(self._status, problem=_sentence(problem))
         self._write(phase)
 
     def begin(self) -> None:
@@ -142,6 +142,13 @@ class StatusWriter(Callback):
         self._written = time.monotonic()
         with suppress(FedulError):
             write_bytes(self._file, json.dumps(self._status.to_dict()).encode(), durable=False)
+
+
+def _sentence(problem: Exception) -> str:
+    if isinstance(problem, FedulError):
+        return str(problem)
+    found = explanation(problem)
+    return f"{found}." if found else f"internal error ({type(problem).__name__})"
 
 
 def client_table(context: RunContext) -> SiteTable:

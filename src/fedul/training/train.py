@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from fedul._utils.extensions import explain_extensions
 from fedul._utils.hardware import torch_threads
 from fedul.algorithms.base import Algorithm
 from fedul.config import TrainConfig
@@ -34,6 +35,9 @@ from fedul.training.run_folder import RunFolder
 from fedul.training.state import TrainingState
 from fedul.training.status_writer import StatusWriter, client_table
 from fedul.training.steps import RunSteps, complete
+
+EXTENSIONS = {"method": Method, "algorithm": Algorithm, "callback": Callback}
+"""What others write, and what raises errors that are not those of fedul."""
 
 
 def train(
@@ -116,6 +120,7 @@ def run_training(
     with (
         nullcontext() if folder is None else folder.reserved(),
         nullcontext() if folder is None else StatusWriter(folder.path) as status,
+        explain_extensions(EXTENSIONS),
     ):
         if status is not None:
             callback = CallbackList([callback, status])
@@ -169,16 +174,17 @@ def train_parts(
         return made, info
 
     for part, info in left:
-        shared = SharedInputs()
-        group = [prepare(part, info, shared)]
-        engine = group[0][0].context.engine
-        count = joint_runs(engine) if isinstance(engine, SimulationEngine) else 1
-        group += [prepare(other, its_info, shared) for other, its_info in islice(left, count - 1)]
-        joint = join_engines([run.context.engine for run, _ in group])
-        same = 1 if joint is None else len(group)
-        steps = [_train_steps(run, callback, replace(info, joint_runs=same)) for run, info in group]
-        with torch_threads(group[0][0].threads):
-            runs = complete_runs(steps, joint)
+        with explain_extensions(EXTENSIONS):
+            shared = SharedInputs()
+            group = [prepare(part, info, shared)]
+            engine = group[0][0].context.engine
+            count = joint_runs(engine) if isinstance(engine, SimulationEngine) else 1
+            group += [prepare(other, its_info, shared) for other, its_info in islice(left, count - 1)]
+            joint = join_engines([run.context.engine for run, _ in group])
+            same = 1 if joint is None else len(group)
+            steps = [_train_steps(run, callback, replace(info, joint_runs=same)) for run, info in group]
+            with torch_threads(group[0][0].threads):
+                runs = complete_runs(steps, joint)
         yield from runs
 
 

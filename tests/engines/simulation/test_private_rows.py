@@ -142,7 +142,7 @@ def test_the_noise_of_a_step_has_the_stated_deviation_on_every_weight() -> None:
     privacy = RowPrivacy(noise, clip, rate=0.25, steps=steps)
     private = PrivateClient(row_gradients(seeded_network((3,), 3)), privacy, task, RandomStream.from_seed(5))
     expected = 0.25 * len(task)
-    drawn = [private.differentiate(Nothing(), step).gradients for step in private.steps("none")]
+    drawn = [private.differentiate(Nothing().loss, step).gradients for step in private.steps("none")]
     values = torch.cat([torch.cat([g.flatten() for g in each if g is not None]) for each in drawn]) * expected
     count = len(values)  # 400 steps of 45 weights
     # 5 standard errors of mean and variance: either fails with probability 6e-7 for another seed.
@@ -158,7 +158,7 @@ def test_an_empty_batch_is_a_step_of_noise_alone() -> None:
     steps = list(private.steps("none"))
     assert [len(step.inputs) for step in steps] == [0, 0, 0]
     for step in steps:
-        parameters, gradients, loss = private.differentiate(FedUL(), step)
+        parameters, gradients, loss = private.differentiate(FedUL().loss, step)
         assert loss is None
         assert all(g is not None and bool(g.isfinite().all() and g.any()) for g in gradients)
         assert len(parameters) == len(gradients)

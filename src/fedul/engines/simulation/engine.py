@@ -38,6 +38,7 @@ from fedul.engines.simulation.vectorized_forward import vectorized_forward
 from fedul.engines.simulation.worker_threads import train_groups
 from fedul.errors import FedulError
 from fedul.methods.base import Method
+from fedul.methods.checked import checked_task
 from fedul.methods.task import Task
 from fedul.models.mixed_precision import in_precision
 from fedul.models.weights import load_weights
@@ -182,7 +183,7 @@ class SimulationEngine:
         """Return the task of a client; it is kept if all clients take part in every round."""
         task = self._tasks.get(name)
         if task is None:
-            task = self.method.task(self.federation.columns.named(name), self.federation.spec)
+            task = checked_task(self.method, self.federation.columns.named(name), self.federation.spec)
             if self.config.participation == 1:
                 self._tasks[name] = task
         return task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +20,10 @@ from fedul.engines.base import Broadcast
 from fedul.engines.simulation.client_state import join_client_state, split_client_state
 from fedul.engines.simulation.optimizers import active_part, add_l1, add_l2, make_optimizer, match_layout
 from fedul.engines.simulation.private_client import PrivateClients, count_local_steps
-from fedul.engines.simulation.trainable_network import SingleClient, TrainableNetwork
+from fedul.engines.simulation.trainable_network import Loss, SingleClient, TrainableNetwork
 from fedul.errors import FedulError
 from fedul.methods.base import Method
+from fedul.methods.checked import checked_loss
 from fedul.methods.task import Step, Task, predict_task
 from fedul.models.weights import weights_of
 from fedul.privacy.row_privacy import RowPrivacy
@@ -103,10 +105,13 @@ def run_local_steps(
     total = [torch.zeros_like(p) for p in network.parameters] if sum_gradients else []
     losses: list[Tensor] = []
     counts: list[Tensor | int] = []
+    loss_of: Loss = partial(checked_loss, method, network.leading)
     for step in steps:
         if stopped():
             raise Cancelled
-        parameters, raw, loss = network.differentiate(method, step)
+        parameters, raw, loss = network.differentiate(loss_of, step)
+        if step.inputs.shape[network.leading]:  # a private step may be empty
+            loss_of = method.loss  # what holds for the first step holds for the others
         with torch.no_grad():
             gradients: Tensors = match_layout(raw, parameters)
             if config.l1:

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from fedul._utils import torch_private
 from fedul.config import TrainConfig
-from fedul.engines.simulation.trainable_network import StepGradients
-from fedul.methods.base import Method
+from fedul.engines.simulation.trainable_network import Loss, StepGradients
 from fedul.methods.sampled_steps import sampled_steps
 from fedul.methods.task import Step, Task, step_sizes
 from fedul.privacy.dp_sgd.noise import add_noise
@@ -54,10 +53,10 @@ class PrivateClient:
         # Random targets and augmentations have a seed that nobody knows, like the noise.
         return sampled_steps(self._task, batches, torch.Generator().manual_seed(self._stream.seed()), augment)
 
-    def differentiate(self, method: Method, step: Step) -> StepGradients:
+    def differentiate(self, loss_of: Loss, step: Step) -> StepGradients:
         clip, total = self._privacy.clip, [torch.zeros_like(p) for p in self.parameters]
         for part in _parts(step, self._gradients.chunk):
-            loss = method.loss(self._gradients.predict, part) * len(part.inputs)  # divided by the rows
+            loss = loss_of(self._gradients.predict, part) * len(part.inputs)  # divided by the rows
             torch_private.add_(total, self._gradients.clipped_sum(loss, clip))
         noisy = add_noise(total, self._privacy.noise * clip, self._stream)
         return StepGradients(self.parameters, [each / self._expected_rows for each in noisy], None)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from fedul.methods.base import Method
-from fedul.methods.task import Step
+from fedul.methods.task import Predict, Step
 from fedul.models.channels_last import keep_channels_last
 from fedul.models.mixed_precision import in_precision
+
+Loss = Callable[[Predict, Step], Tensor]
+"""The loss of a method: `Method.loss`."""
 
 
 class StepGradients(NamedTuple):
@@ -48,8 +50,8 @@ class TrainableNetwork(Protocol):
     leading: int
     """Dimensions of a parameter before those of one client."""
 
-    def differentiate(self, method: Method, step: Step) -> StepGradients:
-        """Return the gradients of the loss of a method for the rows of a step."""
+    def differentiate(self, loss_of: Loss, step: Step) -> StepGradients:
+        """Return the gradients of a loss for the rows of a step."""
 
 
 class SingleClient:
@@ -62,7 +64,7 @@ class SingleClient:
         self.names, self.predict = list(trainable), in_precision(keep_channels_last(module), precision)
         self.parameters: list[Tensor] = list(trainable.values())
 
-    def differentiate(self, method: Method, step: Step) -> StepGradients:
-        loss = method.loss(self.predict, step)
+    def differentiate(self, loss_of: Loss, step: Step) -> StepGradients:
+        loss = loss_of(self.predict, step)
         gradients = torch.autograd.grad(loss.sum() if loss.dim() else loss, self.parameters, allow_unused=True)
         return StepGradients(self.parameters, gradients, loss.detach())

@@ -28,7 +28,7 @@ from fedul.engines.simulation.local_steps import (
     GradientCorrection,
     run_local_steps,
 )
-from fedul.engines.simulation.trainable_network import StepGradients
+from fedul.engines.simulation.trainable_network import Loss, StepGradients
 from fedul.engines.simulation.vectorized_forward import Forward
 from fedul.methods.base import Method
 from fedul.methods.task import Predict, Step, step_sizes
@@ -62,9 +62,9 @@ class VectorizedNetwork:
         self.parameters = [self.weights[name] for name in trainable]
         self._active: tuple[int, list[Tensor], DensePass | GraphPass] | None = None
 
-    def differentiate(self, method: Method, step: Step) -> StepGradients:
+    def differentiate(self, loss_of: Loss, step: Step) -> StepGradients:
         parameters, passing = self._at(step)
-        loss = method.loss(passing.predict, step)
+        loss = loss_of(passing.predict, step)
         return StepGradients(parameters, passing.gradients(loss.sum() if loss.dim() else loss), loss.detach())
 
     def _at(self, step: Step) -> tuple[list[Tensor], DensePass | GraphPass]:

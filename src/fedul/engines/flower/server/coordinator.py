@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedul import models
+from fedul._utils.extensions import explain_extensions
 from fedul._utils.files import write_bytes, write_json
 from fedul._utils.settings import build_config, refuse_unknown, with_underscores
 from fedul.algorithms.base import declared_update
@@ -66,6 +67,7 @@ from fedul.training.client_protection import check_client_protection, protect_cl
 from fedul.training.run_files import EVALUATION, REPORT
 from fedul.training.status_writer import StatusWriter
 from fedul.training.steps import complete
+from fedul.training.train import EXTENSIONS
 
 NATURAL = "natural"
 """Test prior that is the class mix of all training rows."""
@@ -100,7 +102,7 @@ def run_coordinator(transport: Transport, settings: Mapping[str, Any], callbacks
     folder, status = RunFolder(config.out), StatusWriter(Path(config.out))
     callback = CallbackList([LogProgress(), status, *make_trackers(config.tracking), *callbacks])
     folder.make()
-    with status, folder.locked():
+    with status, folder.locked(), explain_extensions(EXTENSIONS):
         return _run(transport, config, training, roster, folder, callback, status)
 
 

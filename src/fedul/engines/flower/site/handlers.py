@@ -43,6 +43,7 @@ from fedul.engines.flower.site.site_run import SiteRun, check_rows, check_securi
 from fedul.engines.held_out import HeldOutSums
 from fedul.engines.simulation.local_steps import ClientJob, LoopWorker
 from fedul.errors import FedulError
+from fedul.methods.checked import checked_task
 from fedul.privacy.statement import finite
 from fedul.privacy.update_chain import UpdateContext, build_update_chain
 
@@ -99,7 +100,7 @@ def _join(data: SiteData, message: Message) -> Message:
     if run.sums is not None:
         return run.sums.answer(message).to_message()
     reply = JoinReply(
-        rows=len(run.method.task(client, spec)),
+        rows=len(checked_task(run.method, client, spec)),
         held_out_rows=len(client.held_out),
         sets=len(client.priors),
         labelled_rows=client.labelled_rows,
@@ -151,7 +152,7 @@ def _local_update(
         before = {name: tensor for name, tensor in store.read(client.name).items() if name not in EMPTY}
     lost = accepted > 0 and accepted not in store.versions(accepted).values()
     broadcast = Broadcast(request.round, message.group("weights"), message.group("received"), request.directive)
-    task = method.task(client, request.spec)
+    task = checked_task(method, client, request.spec)
     job = ClientJob(client.name, task, before, privacy=None if run.budget is None else run.budget.plan)
     with run.threads:
         reference = message.group("reference"), request.reference_temperature

@@ -30,6 +30,7 @@ from fedul.engines.simulation.precision import run_precision
 from fedul.errors import InputError
 from fedul.methods import METHODS
 from fedul.methods.base import Method
+from fedul.methods.checked import checked_task
 from fedul.methods.fedul import set_task
 from fedul.models.mixed_precision import in_precision
 from fedul.models.weights import load_weights
@@ -94,7 +95,7 @@ class SiteRun:
         sums = SiteSums(data, request.run, request.resumption) if config.secure_aggregation else None
         recipe, budget = Recipe(config), None
         if config.protects_rows:
-            rows = len(recipe.make_method(None).task(client, spec))
+            rows = len(checked_task(recipe.make_method(None), client, spec))
             budget = RowBudget(data, request.run, config, rows)
         return cls(request, client, module, recipe, guard, sums, budget)
 
