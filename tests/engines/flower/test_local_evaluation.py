@@ -65,3 +65,11 @@ def test_the_combined_estimate_is_near_the_truth(tmp_path: Path) -> None:
     assert combined.interval[0] <= accuracy <= combined.interval[1]
     assert abs(combined.estimated_accuracy - accuracy) < 0.05
     assert {site.site for site in combined.sites} == {f"client-{number}" for number in range(1, 6)}
+
+
+def test_the_page_of_a_coordinator_can_be_written_again(tmp_path: Path) -> None:
+    run_coordinator(Wire(digits_sites(tmp_path, 2, rows=300)), settings(tmp_path, 2, rounds=1))
+    page = tmp_path / "run" / "report.html"
+    written = page.read_bytes()
+    assert fedul.report(tmp_path / "run") == page
+    assert page.read_bytes() == written

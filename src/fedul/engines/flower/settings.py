@@ -139,8 +139,20 @@ class SiteConfig:
                 "require-secure-aggregation: needs the key of this site and the roster of all sites; give both (key, "
                 "roster)."
             )
+        if self.superlink is not None and not _is_address(self.superlink):
+            raise InputError(
+                f"superlink: '{self.superlink}' is not an address; give HOST:PORT without https://, such as "
+                "coordinator.example.org:8443."
+            )
         if self.row_delta != SiteConfig.row_delta and self.row_epsilon is None:
             raise InputError("row-delta: limits nothing without row-epsilon; add it.")
+
+
+def _is_address(text: str) -> bool:
+    """Return whether a text is HOST:PORT; an IPv6 address is in brackets."""
+    host, _, port = text.rpartition(":")
+    plain = not set(host) & set("/ @[]:") or (host.startswith("[") and host.endswith("]"))
+    return bool(host) and "/" not in host and plain and port.isascii() and port.isdigit() and 0 < int(port) < 2**16
 
 
 def is_valid_site_name(name: Any) -> bool:
