@@ -30,9 +30,7 @@ def test_a_site_logs_every_run_that_it_joins(
     assert joined[0].endswith(f": method fedul, algorithm fedavg, 3 rounds at most, no secure aggregation, {stated}")
 
 
-def test_a_site_logs_secure_aggregation_and_the_end_of_a_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_site_logs_secure_aggregation_and_the_end_of_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run_coordinator(Wire(secure_digits_sites(tmp_path, 3, rows=400)), secure_settings(tmp_path, 3, rounds=1))
     log = caplog.text
     assert log.count("sums over at least 3 sites, rows not private.") == 3

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from fedul._utils.settings import option, parse_names, validate_fields
 from fedul.config.tracking import TrackingConfig, experiment_option, track_option, tracking_uri_option
 from fedul.errors import InputError
+
+
+ADDRESS = re.compile(r"([^][:/@\s]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", re.ASCII)
 
 
 def parse_class_names(value: Any) -> tuple[str, ...]:
@@ -150,9 +154,7 @@ class SiteConfig:
 
 def _is_address(text: str) -> bool:
     """Return whether a text is HOST:PORT; an IPv6 address is in brackets."""
-    host, _, port = text.rpartition(":")
-    plain = not set(host) & set("/ @[]:") or (host.startswith("[") and host.endswith("]"))
-    return bool(host) and "/" not in host and plain and port.isascii() and port.isdigit() and 0 < int(port) < 2**16
+    return bool(ADDRESS.fullmatch(text)) and 0 < int(text.rpartition(":")[2]) < 2**16
 
 
 def is_valid_site_name(name: Any) -> bool:
