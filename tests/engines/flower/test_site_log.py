@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from .wire import Wire, digits_sites
 def test_a_site_logs_every_run_that_it_joins(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, given: dict[str, Any], stated: str
 ) -> None:
+    caplog.set_level(logging.INFO, "flwr")
     run_coordinator(Wire(digits_sites(tmp_path, 2, rows=300)), settings(tmp_path, 2, **given))
     joined = [line for line in caplog.messages if line.startswith("fedul: joins run ")]
     assert len(joined) == 2
@@ -31,6 +33,7 @@ def test_a_site_logs_every_run_that_it_joins(
 
 
 def test_a_site_logs_secure_aggregation_and_the_end_of_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "flwr")
     run_coordinator(Wire(secure_digits_sites(tmp_path, 3, rows=400)), secure_settings(tmp_path, 3, rounds=1))
     log = caplog.text
     assert log.count("sums over at least 3 sites, rows not private.") == 3

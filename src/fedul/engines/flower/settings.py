@@ -11,7 +11,6 @@ from fedul._utils.settings import option, parse_names, validate_fields
 from fedul.config.tracking import TrackingConfig, experiment_option, track_option, tracking_uri_option
 from fedul.errors import InputError
 
-
 ADDRESS = re.compile(r"([^][:/@\s]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", re.ASCII)
 
 
