@@ -12,7 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -105,10 +105,19 @@ def start_without_launcher(federation: Loopback, site: str, **names: str) -> Non
 def processes(mark: Path) -> list[str]:
     """Command lines of the processes of a site, which have this path in their environment, as the kernel lists them."""
     found = []
+    for number in process_numbers(mark):
+        with suppress(OSError):
+            found.append(Path(f"/proc/{number}/cmdline").read_bytes().decode().replace("\0", " "))
+    return found
+
+
+def process_numbers(mark: Path) -> list[int]:
+    """Numbers of the processes that have this path in their environment."""
+    found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if f"EXECUTED={mark}\0".encode() in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_bytes().decode().replace("\0", " "))
+                found.append(int(process.name))
     return found
 
 
@@ -150,16 +159,26 @@ def settings(tmp_path: Path) -> Path:
     return tmp_path / "site.toml"
 
 
+@contextmanager
+def started(settings: Path, mark: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Context with a site, which is killed at the end."""
+    command = [sys.executable, "-P", "-m", "fedul", "federation", "site", str(settings)]
+    with log.open("wb") as output:
+        site = subprocess.Popen(command, env=environment(EXECUTED=str(mark)), stdout=output, stderr=output)
+    try:
+        yield site
+    finally:
+        site.kill()
+        site.wait()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends processes with a parent that was killed")
 def test_a_killed_site_leaves_no_process_behind_and_others_get_no_messages_of_it(
     settings: Path, tmp_path: Path
 ) -> None:
     mark, log = tmp_path / "executed", tmp_path / "log"
-    command = [sys.executable, "-P", "-m", "fedul", "federation", "site", str(settings)]
-    with log.open("wb") as output:
-        site = subprocess.Popen(command, env=environment(EXECUTED=str(mark)), stdout=output, stderr=output)
-    try:
+    with started(settings, mark, log):
         wait_until(lambda: "apps that coordinators send are not executed" in log.read_text(), log.read_text)
         assert len(processes(mark)) == 2
         found = re.search(rf"running on http://{HOST}:(\d+)", log.read_text())
@@ -168,17 +187,56 @@ def test_a_killed_site_leaves_no_process_behind_and_others_get_no_messages_of_it
         address = f"http://{HOST}:{found[1]}/v1/runtime/acquire-task"
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(urllib.request.Request(address, data=b"", headers=kind, method="POST"), timeout=30)
-    finally:
-        os.kill(site.pid, signal.SIGKILL)
-        site.wait()
     wait_until(lambda: not processes(mark))
 
 
 @pytest.mark.slow
-def test_a_site_ends_with_its_supernode(settings: Path) -> None:
-    settings.write_text(re.sub('superlink = ".*"', 'superlink = "nowhere"', settings.read_text()))
-    with pytest.raises(EnvironmentFailure, match="the SuperNode of site 'client-1' ended"):
-        run_site(str(settings))
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the processes of a site from the kernel")
+def test_a_site_ends_with_its_supernode_and_says_which_address_it_tried(settings: Path, tmp_path: Path) -> None:
+    mark, log = tmp_path / "executed", tmp_path / "log"
+    with started(settings, mark, log) as site:
+        wait_until(lambda: "apps that coordinators send are not executed" in log.read_text(), log.read_text)
+        supernode = next(number for number in process_numbers(mark) if number != site.pid)
+        os.kill(supernode, signal.SIGKILL)
+        assert site.wait() == 1
+    assert "the SuperNode of site 'client-1' ended" in log.read_text()
+    assert re.search(rf"fedul: site 'client-1' connects to {HOST}:\d+\.", log.read_text())
+    assert re.search(r"fedul: site 'client-1' has \d+ rows to train on, classes 0, 1, 2, ", log.read_text())
+
+
+TABLE = """\
+superlink = "127.0.0.1:9"
+key = "client-1.key"
+name = "client-1"
+
+[data]
+data = "patients.csv"
+priors = "priors.csv"
+set-column = "month"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("patients", "priors", "problem"),
+    [
+        (None, "month,flu,cold\nmay,0.5,0.5\n", "patients.csv"),
+        ("month,age\n" + "may,3\n" * 40, "month,flu,cold\njune,0.5,0.5\n", "has priors for set 'june'"),
+        ("month,age\n" + "may,3\n" * 40, "month,flu,cold\nmay,0.5,much\n", "priors.csv"),
+        ("week,age\n" + "may,3\n" * 40, "month,flu,cold\nmay,0.5,0.5\n", "month"),
+        ("month,age\n" + "may,3\n" * 10, "month,flu,cold\nmay,0.5,0.5\n", "fewer than min-rows"),
+    ],
+    ids=["no rows", "other sets", "no numbers", "no set column", "few rows"],
+)
+def test_a_site_with_data_that_cannot_be_used_does_not_start(
+    tmp_path: Path, patients: str | None, priors: str, problem: str
+) -> None:
+    make_keys(tmp_path, sites=[SAFE])
+    for name, text in (("site.toml", TABLE), ("priors.csv", priors), ("patients.csv", patients)):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=problem):
+        run_site(str(tmp_path / "site.toml"))
 
 
 @pytest.mark.parametrize(
@@ -188,6 +246,9 @@ def test_a_site_ends_with_its_supernode(settings: Path) -> None:
         ("key =", "# ", "site.toml: key is missing"),
         ("client-1.key", "other.key", "other.key: there is no such file"),
         ("ca.pem", "other.pem", "root-certificates: there is no file"),
+        ("ca.pem", "server.key", "server.key is not a certificate in PEM format"),
+        (f'superlink = "{HOST}', f'superlink = "https://{HOST}', "superlink: 'https://.*' is not an address"),
+        (f'superlink = "{HOST}:', 'superlink = "', "superlink: '.*' is not an address; give HOST:PORT"),
         ("key =", 'roster = "roster.toml"\nkey =', "roster.toml: there is no such file"),
         ("key =", 'allow-method = "a"\nkey =', "did you mean 'allow-methods'"),
         ("key =", "require-secure-aggregation = true\nkey =", "needs the key of this site and the roster of all sites"),

@@ -254,7 +254,7 @@ def test_the_page_of_a_run_on_sites_says_what_stays_there() -> None:
     plain = Reader(render_page(AT_SITES)).plain_text
     assert "Not known: only the accuracy as a whole was estimated. Estimates by class would reveal" in plain
     assert "Not known: class mixes of sets, and everything by set, stay at the sites." in plain
-    assert "The data is at the sites and stays there; the estimates of each site are in evaluation.json." in plain
+    assert "The data is at the sites and stays there; the estimates of single sites were not sent." in plain
     assert "No single set stands out" not in plain
 
 

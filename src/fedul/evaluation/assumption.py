@@ -84,6 +84,8 @@ class AssumptionTest:
         return self.p_value is not None and self.p_value < SIGNIFICANCE
 
 
+TESTED_AT = "was tested at"
+"""Start of a reason that says what single sites found, where there is no common p-value."""
 ONE_SET = "the rows of this set are not the mixture of classes that its priors state"
 ROWS_DIFFER = (
     "its rows look different from other clients' rows of the same classes: all its sets deviate in the same way"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedul._utils.display import counted
-from fedul.evaluation.assumption import MIXES_DIFFER, ONE_SET, AssumptionTest, ColumnDifference
+from fedul.evaluation.assumption import MIXES_DIFFER, ONE_SET, TESTED_AT, AssumptionTest, ColumnDifference
 from fedul.evaluation.check_result import CheckResult
 from fedul.evaluation.document import TOP_CLASS, Baseline, Evaluation
 from fedul.evaluation.refusal import NOT_DETERMINED
@@ -56,7 +56,10 @@ def assumption_verdict(test: AssumptionTest) -> str:
     """
     assumption = "the assumption that cases of a class look alike in every set"
     if test.p_value is None:
-        return f"T{assumption[1:]} could not be tested: {(test.reason or 'no reason is given').rstrip('.')}."
+        reason = (test.reason or "no reason is given").rstrip(".")
+        if reason.startswith(TESTED_AT):
+            return f"T{assumption[1:]} {reason}."
+        return f"T{assumption[1:]} could not be tested: {reason}."
     p_value = p_value_text(test.p_value)
     if is_contradicted(test):
         return f"The sets contradict {assumption} ({p_value})."

@@ -165,8 +165,10 @@ def load_federation(
 ) -> Federation | None:
     """Return the federation that a run was trained on, if its data is still there and unchanged; else warn.
 
-    Data or priors that are named and are not those of the run are an error.
+    Data or priors that are named and are not those of the run are an error. That of real sites is never there.
     """
+    if (folder / RUN_SPEC).exists() and data is None and priors is None:
+        return None
     try:
         return load_run_data(record, folder, data=data, priors=priors).federation
     except FedulError as problem:

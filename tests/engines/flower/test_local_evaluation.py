@@ -10,9 +10,10 @@ import fedul
 from fedul._utils.files import read_json
 from fedul.engines.flower.protocol.documents import LocalEvaluation
 from fedul.engines.flower.server.coordinator import run_coordinator
-from fedul.engines.flower.server.local_evaluation import combine_local_evaluations, is_plausible
+from fedul.engines.flower.server.local_evaluation import combine_local_evaluations, combine_totals, is_plausible
 from fedul.evaluation.assumption import AssumptionTest
 from fedul.evaluation.document import Evaluation
+from fedul.evaluation.sentences import assumption_verdict
 
 from .test_parity import settings
 from .wire import Wire, digits_sites
@@ -65,3 +66,26 @@ def test_the_combined_estimate_is_near_the_truth(tmp_path: Path) -> None:
     assert combined.interval[0] <= accuracy <= combined.interval[1]
     assert abs(combined.estimated_accuracy - accuracy) < 0.05
     assert {site.site for site in combined.sites} == {f"client-{number}" for number in range(1, 6)}
+
+
+@pytest.mark.parametrize(
+    ("tested", "misfits", "said"),
+    [
+        (3, 0, "was tested at 3 sites, each with its own p-value, and none found sets that do not look like"),
+        (3, 1, "and 1 found sets that do not look like mixtures of the same classes; which sites these are stays"),
+        (0, 0, "could not be tested: no site could test it."),
+    ],
+)
+def test_sums_over_sites_say_whether_the_assumption_was_tested(tested: int, misfits: int, said: str) -> None:
+    totals = {"rows": 300.0, "correct": 270.0, "errors": 5.0, "tested": float(tested), "misfits": float(misfits)}
+    combined = combine_totals(totals, CLASSES)
+    assert combined is not None
+    assert said in assumption_verdict(combined.assumption)
+
+
+def test_the_page_of_a_coordinator_can_be_written_again(tmp_path: Path) -> None:
+    run_coordinator(Wire(digits_sites(tmp_path, 2, rows=300)), settings(tmp_path, 2, rounds=1))
+    page = tmp_path / "run" / "report.html"
+    written = page.read_bytes()
+    assert fedul.report(tmp_path / "run") == page
+    assert page.read_bytes() == written

@@ -111,6 +111,18 @@ def test_a_site_without_the_ledger_of_a_run_does_not_continue_it(
         handle("train", site(wire), requests["train"])
 
 
+def test_a_site_with_a_budget_for_all_runs_joins_no_other_run_without_its_ledger(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wire = limited(tmp_path, 50.0)
+    private_run(wire, tmp_path / "first")
+    for node in wire.settings:
+        (state_of(wire, node) / LEDGER).unlink()
+    with pytest.raises(EnvironmentFailure, match="0 sites can take part"):
+        private_run(wire, tmp_path / "second")
+    assert "site 'client-1' is refused: the ledger of its privacy is missing." in capsys.readouterr().err
+
+
 def limited(folder: Path, epsilon: float) -> Wire:
     """Two sites whose rows may spend this much in all runs."""
     sites = digits_sites(folder, 2, rows=300)

@@ -33,14 +33,14 @@ HIDDEN = "its settings or its data have an error; see its log"
 
 @pytest.fixture
 def log() -> Iterator[list[str]]:
-    """Lines of the site's log."""
+    """Warnings and errors in the log of the site."""
     lines: list[str] = []
 
     class Listening(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(record.getMessage())
 
-    handler = Listening()
+    handler = Listening(logging.WARNING)
     logging.getLogger("flwr").addHandler(handler)
     yield lines
     logging.getLogger("flwr").removeHandler(handler)

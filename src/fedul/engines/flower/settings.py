@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from fedul._utils.settings import option, parse_names, validate_fields
 from fedul.config.tracking import TrackingConfig, experiment_option, track_option, tracking_uri_option
 from fedul.errors import InputError
+
+ADDRESS = re.compile(r"([^][:/@\s]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", re.ASCII)
 
 
 def parse_class_names(value: Any) -> tuple[str, ...]:
@@ -139,8 +142,18 @@ class SiteConfig:
                 "require-secure-aggregation: needs the key of this site and the roster of all sites; give both (key, "
                 "roster)."
             )
+        if self.superlink is not None and not _is_address(self.superlink):
+            raise InputError(
+                f"superlink: '{self.superlink}' is not an address; give HOST:PORT without https://, such as "
+                "coordinator.example.org:8443."
+            )
         if self.row_delta != SiteConfig.row_delta and self.row_epsilon is None:
             raise InputError("row-delta: limits nothing without row-epsilon; add it.")
+
+
+def _is_address(text: str) -> bool:
+    """Return whether a text is HOST:PORT; an IPv6 address is in brackets."""
+    return bool(ADDRESS.fullmatch(text)) and 0 < int(text.rpartition(":")[2]) < 2**16
 
 
 def is_valid_site_name(name: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedul import models
 from fedul._utils.extensions import explain_extensions
-from fedul._utils.files import write_bytes, write_json
+from fedul._utils.files import write_json
 from fedul._utils.settings import build_config, refuse_unknown, with_underscores
 from fedul.algorithms.base import declared_update
 from fedul.config import TrainConfig
@@ -47,7 +47,7 @@ from fedul.methods import METHODS
 from fedul.models.weights import weights_of
 from fedul.privacy.dp_sgd.network_check import check_network
 from fedul.privacy.update_chain import build_update_chain
-from fedul.reporting.page import render_page
+from fedul.reporting.report import write_page
 from fedul.reporting.report_data import collect_folder
 from fedul.tracking import make_trackers
 from fedul.training import (
@@ -191,7 +191,7 @@ def _run(
             if evaluation is not None:
                 write_json(folder.path / EVALUATION, evaluation.to_dict())
             # Without the federation, so the page shows no priors.
-            write_bytes(folder.path / REPORT, render_page(collect_folder(folder)).encode())
+            write_page(collect_folder(folder), folder.path / REPORT, force=True)
 
         info = RunInfo(0, record=record)
         run = complete(complete_steps(context, training, state, folder, callback, info, data, labels, finish=finish))

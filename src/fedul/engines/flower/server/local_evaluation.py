@@ -9,7 +9,7 @@ from typing import Any
 from fedul._utils.display import counted
 from fedul.core import SIGNIFICANCE, Z_95
 from fedul.engines.flower.protocol.documents import LocalEvaluation
-from fedul.evaluation.assumption import AssumptionTest, Misfit
+from fedul.evaluation.assumption import TESTED_AT, AssumptionTest, Misfit
 from fedul.evaluation.document import Evaluation, SiteEvaluation
 from fedul.evaluation.intervals import share_estimate
 from fedul.evaluation.refusal import WIDEST, too_wide
@@ -52,10 +52,13 @@ def combine_totals(totals: Mapping[str, float], classes: Sequence[str]) -> Evalu
     tested, misfits = round(totals["tested"]), round(totals["misfits"])
     reason = "no site could test it."
     if tested:
+        found = f"{misfits} found" if misfits else "none found"
         reason = (
-            f"of {counted(tested, 'site')} that tested it, {misfits or 'none'} found sets that do not look like "
-            "mixtures of the same classes; which one it is stays at the sites."
+            f"{TESTED_AT} {counted(tested, 'site')}, each with its own p-value, and {found} sets that do not look like "
+            "mixtures of the same classes."
         )
+        if misfits:
+            reason = f"{reason[:-1]}; which sites these are stays at the sites."
     known = {"assumption": AssumptionTest(None, reason=reason)}
     return _as_evaluation(totals["correct"] / rows, totals["errors"] / rows, rows, classes, known)
 

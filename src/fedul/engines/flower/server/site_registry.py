@@ -275,7 +275,7 @@ class SiteRegistry:
                     self._refuse(names[node], str(problem))
                 continue
             # A site that joins is known by its name; without a signature, a name in an error is only a claim.
-            claimed = f"{names[node]}, which says that it is {reply.site}," if self.verifier else reply.site
+            claimed = f"{reply.site} (unverified name; {names[node]})" if self.verifier else reply.site
             name = (kind == "hello" and reply.site and claimed) or names[node]
             self._failures[node, kind] += 1
             if reply.final or self._failures[node, kind] >= TRIES:

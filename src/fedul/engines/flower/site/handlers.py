@@ -24,7 +24,7 @@ from fedul.engines.flower.protocol.documents import (
     TrainReply,
     TrainRequest,
 )
-from fedul.engines.flower.protocol.message import ErrorReply, Message, UnreadableMessage, WireMessage
+from fedul.engines.flower.protocol.message import ErrorReply, Message, UnreadableMessage, WireMessage, printable
 from fedul.engines.flower.secure.contributions import EVALUATE
 from fedul.engines.flower.site.local_evaluation import LOCAL_REPORT, evaluate_locally
 from fedul.engines.flower.site.public_error import PublicError
@@ -37,7 +37,7 @@ from fedul.engines.flower.site.secure_handlers import (
     masked_update,
     send_statistics,
 )
-from fedul.engines.flower.site.site_data import EMPTY, SiteData, log_warning
+from fedul.engines.flower.site.site_data import EMPTY, SiteData, log_info, log_warning
 from fedul.engines.flower.site.site_file import site_name_in
 from fedul.engines.flower.site.site_run import SiteRun, check_rows, check_security
 from fedul.engines.held_out import HeldOutSums
@@ -97,6 +97,7 @@ def _join(data: SiteData, message: Message) -> Message:
         run.budget.check_run()
     _ = run.precision  # one that this hardware does not have is refused before the first round
     client, spec = run.client, run.request.spec
+    log_info(run.describe())
     if run.sums is not None:
         return run.sums.answer(message).to_message()
     reply = JoinReply(
@@ -132,6 +133,8 @@ def _train(data: SiteData, message: Message) -> Message:
         if budget is not None:
             with data.explain_state_errors():
                 budget.store_update(digest, update)
+    if request.round == request.training.rounds:
+        log_info(f"has trained the last round ({request.round}) of run {printable(request.run, 40)}.")
     if run.sums is not None:
         return masked_update(run, message, update, held_out)
     epsilon = None if budget is None else finite(budget.epsilon)
@@ -195,6 +198,7 @@ def _evaluate_locally(data: SiteData, message: Message) -> Message:
     estimate = evaluate_locally(run.client, request.spec, run.module, request.temperature)
     with data.explain_state_errors():
         write_json(data.run_folder(request.run) / LOCAL_REPORT, to_document(estimate))
+    log_info(f"has evaluated the delivered classifier of run {printable(request.run, 40)}; the run ends.")
     if run.sums is not None:
         return masked_estimate(run, message, estimate)
     return Message.of(estimate)

@@ -30,6 +30,7 @@ from fedul.engines.flower.identity.roster import SiteIdentity
 from fedul.engines.flower.processes import HOST, QUIET, flower_program, free_port, is_listening
 from fedul.engines.flower.settings import SiteConfig
 from fedul.engines.flower.site.site_file import private_folder, read_site_settings
+from fedul.engines.flower.site.start_check import check_data
 from fedul.errors import EnvironmentFailure, InputError
 
 POLL_SECONDS = 0.25
@@ -48,7 +49,7 @@ def run_site(path: str) -> None:
     Raises
     ------
     InputError
-        If the settings, the key or the roster cannot be used.
+        If the settings, the key, the roster, the rows or the class priors cannot be used.
     EnvironmentFailure
         If the SuperNode ends, or the installed version of Flower is not known.
     """
@@ -57,15 +58,13 @@ def run_site(path: str) -> None:
     require_known_version()
     os.environ.update(QUIET)
     config = _read_config(path)
+    _say(f"site '{config.name}' has {check_data(path)}.")
+    _say(f"site '{config.name}' connects to {config.superlink}.")
     port, secret = free_port(), secrets.token_bytes(32)
     with _running_supernode(_supernode_command(config, port), secret) as supernode:
         while supernode.poll() is None and not is_listening(port):
             _wait(supernode, POLL_SECONDS)
-        print(
-            f"fedul: site '{config.name}' runs fedul {__version__}; apps that coordinators send are not executed.",
-            file=sys.stderr,
-            flush=True,
-        )
+        _say(f"site '{config.name}' runs fedul {__version__}; apps that coordinators send are not executed.")
         with TaskQueue(port, secret) as queue:
             while supernode.poll() is None:
                 if token := queue.acquire():
@@ -84,12 +83,34 @@ def _read_config(path: str) -> SiteConfig:
     for name in ("superlink", "key"):
         if getattr(config, name) is None:
             raise InputError(f"{path}: {name} is missing; the README of the federation says what it is.")
-    if config.root_certificates and not os.path.isfile(config.root_certificates):
-        raise InputError(f"root-certificates: there is no file {config.root_certificates}; correct the path.")
+    if config.root_certificates:
+        _check_certificates(config.root_certificates)
     SiteIdentity.read(config)
     if (state := Path(config.state)).exists():  # it is made when a coordinator sends the first message
         private_folder(state)
     return config
+
+
+def _check_certificates(file: str) -> None:
+    """Refuse a file without certificates: Flower would not end with it."""
+    from cryptography.x509 import load_pem_x509_certificates
+
+    try:
+        load_pem_x509_certificates(Path(file).read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"root-certificates: there is no file {file}; correct the path.") from None
+    except OSError as problem:
+        reason = problem.strerror or problem
+        raise InputError(f"root-certificates: {file} cannot be read ({reason}); correct the path.") from None
+    except ValueError:
+        raise InputError(
+            f"root-certificates: {file} is not a certificate in PEM format (BEGIN CERTIFICATE); name the ca.pem of the "
+            "coordinator."
+        ) from None
+
+
+def _say(sentence: str) -> None:
+    print(f"fedul: {sentence}", file=sys.stderr, flush=True)
 
 
 def _supernode_command(config: SiteConfig, port: int) -> list[str]:

@@ -62,12 +62,18 @@ class RowBudget:
         except InputError:
             raise PublicError("dp-delta is not below 1 / its number of rows") from None
         earlier = [charge.mechanism.noise for charge, _ in self._ledger.entries() if charge.run == run]
-        if not earlier and self._update_file.exists():
+        if not earlier and (self._update_file.exists() or self._has_lost_ledger(data)):
             log_warning(f"{self._ledger.file}: is missing or of another run, so what the rows have paid is not known.")
             raise PublicError("the ledger of its privacy is missing")
         if earlier:  # further rounds have the noise of the first ones
             config = replace(config, dp_epsilon=None, dp_noise=earlier[-1])
         self.plan: RowPrivacy = plan_row_privacy(config, rows, config.rounds)
+
+    def _has_lost_ledger(self, data: SiteData) -> bool:
+        """Return whether nothing is charged, though an update of some run is stored; it counts for `row-epsilon`."""
+        if data.config.row_epsilon is None or any(True for _ in self._ledger.entries()):
+            return False
+        return any(data.state.glob(f"*/{LAST_UPDATE}"))
 
     def check_run(self) -> None:
         """Refuse a run whose rounds `row-epsilon` does not suffice for, before anything is computed."""

@@ -214,6 +214,11 @@ def log_warning(message: str) -> None:
     logging.getLogger("flwr").warning("fedul: %s", message)
 
 
+def log_info(message: str) -> None:
+    """Write what the site does to its log; the coordinator does not receive it."""
+    logging.getLogger("flwr").info("fedul: %s", message)
+
+
 def _find_files(path: Path) -> Iterable[Path]:
     """Return all files in a folder, a single file, or the files that match a pattern."""
     if path.is_dir():

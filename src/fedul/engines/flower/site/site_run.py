@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 from fedul import models
+from fedul._utils.display import counted
 from fedul._utils.hardware import default_threads, torch_threads
 from fedul.algorithms import ALGORITHMS
 from fedul.core import UnlabeledSets, Weights
 from fedul.engines.flower.protocol.documents import RunRequest
-from fedul.engines.flower.protocol.message import Message
+from fedul.engines.flower.protocol.message import Message, printable
 from fedul.engines.flower.site.degenerate import refuse_degenerate
 from fedul.engines.flower.site.plan_guard import PlanGuard
 from fedul.engines.flower.site.public_error import PublicError
@@ -98,6 +99,22 @@ class SiteRun:
             rows = len(checked_task(recipe.make_method(None), client, spec))
             budget = RowBudget(data, request.run, config, rows)
         return cls(request, client, module, recipe, guard, sums, budget)
+
+    def describe(self) -> str:
+        """Return what the site joins, in one sentence for its log."""
+        config, plan, run = self.request.training, self.guard.plan, printable(self.request.run, 40)
+        parts = [
+            f"method {config.method}",
+            f"algorithm {config.algorithm_name}",
+            counted(plan.rounds, "round") + " at most",
+            f"sums over at least {plan.min_sites} sites" if config.secure_aggregation else "no secure aggregation",
+            "rows not private",
+        ]
+        if config.protects_rows:
+            noise, epsilon = config.dp_noise, config.dp_epsilon
+            given = f"dp-noise {noise}" if epsilon is None else f"dp-epsilon {epsilon:g}"
+            parts[-1] = f"private rows ({given}, dp-delta {config.dp_delta:g})"
+        return f"joins run {run}: {', '.join(parts)}."
 
     def is_asked_for(self, purpose: str, message: Message) -> bool:
         """Return whether a message asks for what belongs to a purpose; with secure aggregation, for a masked vector."""

@@ -176,6 +176,7 @@ def _serve_connection(connection: Connection) -> NoReturn:
         threading.Thread(target=_exit_with_client, args=(connection,), daemon=True).start()
         log = _LogLines()
         _log().addHandler(log)
+        _log().setLevel(logging.INFO)  # Flower, which would set it, is not loaded here
         reply = reply_to(header["kind"], header["settings"], WireMessage(header["document"], tensors))
         _send(connection, {"document": reply.document, "log": log.lines}, reply.tensors)
         code = 0
