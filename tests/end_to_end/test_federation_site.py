@@ -136,8 +136,8 @@ def test_a_site_does_not_execute_the_app_of_a_run(federation: Loopback, tmp_path
     assert not marks[SAFE].exists()
     assert marks[UNSAFE].exists()  # the app does what it is here to show
     assert len(processes(marks[SAFE])) >= 3  # the launcher, its SuperNode and the worker process
-    federation.processes[SAFE].send_signal(signal.SIGINT)
-    assert federation.processes[SAFE].wait() == 130
+    federation.processes[SAFE].send_signal(signal.SIGTERM)
+    assert federation.processes[SAFE].wait() == 143
     wait_until(lambda: not processes(marks[SAFE]))
 
 
