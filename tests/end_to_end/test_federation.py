@@ -93,9 +93,9 @@ def gates(tmp_path: Path) -> Gates:
     return Gates(tmp_path / "gates")
 
 
-def start(federation: Loopback, site: str, gates: Gates) -> None:
+def start(federation: Loopback, site: str, gates: Gates, name: str | None = None) -> None:
     path = sabotage(gates.folder / "sabotage", "train", INSTEAD)
-    federation.start_site(site, settings_of(site), PYTHONPATH=path, GATES=str(gates.folder))
+    federation.start_site(site, settings_of(name or site), PYTHONPATH=path, GATES=str(gates.folder))
 
 
 def settings_of(site: str) -> str:
@@ -164,7 +164,7 @@ def test_a_run_survives_wrong_updates_killed_sites_and_a_killed_coordinator(
         federation.register(site)
         start(federation, site, gates)
     make_keys(federation.folder / "keys", sites=["stranger"])  # not registered
-    start(federation, "stranger", gates)
+    start(federation, "stranger", gates, name=steady)  # with the name and the rows of another site
     federation.run({})
 
     wait_until(lambda: gates.reached(unsteady, KILLED), lambda: federation.log("superlink")[-3000:])
