@@ -19,7 +19,7 @@ if importlib.util.find_spec("flwr") is None:
 from fedul.engines.flower.deploy.loopback import Loopback, loopback
 from fedul.engines.flower.server.coordinator import run_coordinator
 
-from ..engines.flower.sabotage import sabotage
+from ..engines.flower.sabotage import WAIT_AT_GATE, sabotage
 from ..engines.flower.wire import DIGITS, Fault, Wire, digits_sites
 from ..waiting import wait_until
 from .test_federation import Gates, flat
@@ -38,14 +38,6 @@ SETTINGS = {
     "round-seconds": 300.0,  # longer than Flower takes to see that a site is gone
     "start-seconds": 600.0,
 }
-# Replies to "train": a site waits while the gate of its round exists.
-INSTEAD = """
-    gate = Path(os.environ["GATES"]) / f"{data.config.name}-{request.document['round']}"
-    while gate.exists():
-        gate.with_suffix(".reached").touch()
-        time.sleep(0.1)
-    return right(data, request)
-"""
 NAMES = tuple(f"client-{number}" for number in range(1, SITES + 1))
 
 
@@ -78,7 +70,7 @@ def test_a_site_that_is_killed_between_keys_and_vector_does_not_stop_the_run(
     folder.mkdir()
     gates, run = Gates(folder), RunFolder(tmp_path / "run")
     gates.close(lost, KILLED)
-    path = sabotage(folder / "sabotage", "train", INSTEAD)
+    path = sabotage(folder / "sabotage", "train", WAIT_AT_GATE)
     for name in NAMES:
         text = SITE.format(name=name, clients=SITES, rows=500)
         federation.start_site(name, text, PYTHONPATH=path, GATES=str(folder))

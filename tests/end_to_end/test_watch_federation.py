@@ -10,7 +10,7 @@ import pytest
 import fedul
 from fedul.training import RunFolder
 
-from ..engines.flower.sabotage import sabotage
+from ..engines.flower.sabotage import WAIT_AT_GATE, sabotage
 from ..engines.flower.wire import DIGITS
 from ..waiting import wait_until
 from .browser import COMPLAINTS, LOW_CONTRAST, OVERFLOWS, Page, in_a_browser, text
@@ -29,14 +29,6 @@ SETTINGS = {
     "round-seconds": 300.0,
     "start-seconds": 600.0,
 }
-INSTEAD = """
-    gate = Path(os.environ["GATES"]) / f"{data.config.name}-{request.document['round']}"
-    while gate.exists():
-        gate.with_suffix(".reached").touch()
-        time.sleep(0.1)
-    return right(data, request)
-"""
-"""Replies to "train": a site waits while the gate of its round exists."""
 
 
 @pytest.fixture
@@ -54,7 +46,7 @@ def test_the_page_follows_three_sites_and_a_killed_coordinator_from_start_to_rep
 ) -> None:
     run = RunFolder(tmp_path / "run")
     with loopback(tmp_path / "federation", {**SETTINGS, "out": str(run.path)}) as federation:
-        path = sabotage(gates.folder / "sabotage", "train", INSTEAD)
+        path = sabotage(gates.folder / "sabotage", "train", WAIT_AT_GATE)
 
         def start(site: str) -> None:
             settings = DIGITS.format(name=site, clients=len(SITES), rows=0)

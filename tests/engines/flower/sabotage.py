@@ -31,6 +31,14 @@ class Saboteur(MetaPathFinder):
 
 sys.meta_path.insert(0, Saboteur())
 """
+WAIT_AT_GATE = """
+    gate = Path(os.environ["GATES"]) / f"{data.config.name}-{request.document['round']}"
+    while gate.exists():
+        gate.with_suffix(".reached").touch()
+        time.sleep(0.1)
+    return right(data, request)
+"""
+"""Replies to "train": a site waits while the gate of its round exists."""
 
 
 def sabotage(folder: Path, kind: str, body: str) -> str:
