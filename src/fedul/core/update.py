@@ -172,22 +172,18 @@ class UpdateSpec:
 
     def problem(self, update: Update) -> str:
         """Return in what an update differs from its declaration; empty if it does not."""
-        for label, sent, declared in (
-            ("parameter", update.delta, self.delta),
-            ("buffer", update.buffers, self.buffers),
-            ("message tensor", update.message, self.message),
+        for label, sent, declared, must_be_complete in (
+            ("parameter", update.delta, self.delta, True),
+            ("buffer", update.buffers, self.buffers, False),
+            ("message tensor", update.message, self.message, True),
         ):
             for name, tensor in sent.items():
                 if name not in declared:
                     return f"'{name[:80]}' is not a declared {label}"
                 if problem := declared[name].problem(tensor):
                     return f"'{name}' {problem}"
-        for label, missing in (
-            ("parameter", self.delta.keys() - update.delta.keys()),
-            ("message tensor", self.message.keys() - update.message.keys()),
-        ):
-            if missing:
-                return f"the {label} '{min(missing)}' is missing"
+            if must_be_complete and len(sent) < len(declared):
+                return f"the {label} '{min(declared.keys() - sent.keys())}' is missing"
         return ""
 
 

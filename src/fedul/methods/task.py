@@ -26,6 +26,9 @@ DrawTargets = Callable[[int, torch.Generator], Mapping[str, Tensor]]
 DrawStepTargets = Callable[[Tensor, torch.Generator], Mapping[str, Tensor]]
 """Function from the inputs (n, ...) of a step to random targets, one per row."""
 
+AUGMENTATION = "augmentation"
+"""Key of the parameters of the augmentation of each row, beside the random targets of a plan."""
+
 GATHER_VALUES = 2**20
 """Input values that a plan gathers in one operation: many steps of a table, and little memory for large images."""
 
@@ -191,11 +194,12 @@ class Task:
         """
         rows, device = len(self), self.index.device
         order = torch.randperm(rows, generator=generator).to(device)
-        drawn = {} if self.draw is None else self.draw(rows, generator)
+        drawn = {} if self.draw is None else dict(self.draw(rows, generator))
+        if augment != "none":
+            drawn[AUGMENTATION] = augmentation.draw(augment, rows, generator)
         drawn = {name: values.to(device) for name, values in drawn.items()}
-        augmentations = augmentation.draw(augment, rows, generator).to(device)
         seed = 0 if self.draw_step is None else int(torch.randint(2**62, (), generator=generator))
-        return Plan(self, order, step_sizes(rows, batch_size), drawn, augment, augmentations, seed)
+        return Plan(self, order, step_sizes(rows, batch_size), drawn, augment, seed)
 
     def batches(self, batch_size: int) -> Iterator[Step]:
         """Yield all rows in their order, for prediction: also those that are not trained on."""
@@ -214,9 +218,8 @@ class Plan:
     task: Task
     order: Tensor  # (n,)
     sizes: tuple[int, ...]  # rows of each step
-    drawn: Mapping[str, Tensor]  # random targets (n, ?), in the order of the steps
+    drawn: Mapping[str, Tensor]  # random targets and augmentations (n, ?), in the order of the steps
     augment: str
-    augmentations: Tensor  # (n, p): parameters of the augmentation of each row
     step_seed: int = 0
 
     def __len__(self) -> int:
@@ -233,7 +236,7 @@ class Plan:
             step = self.task.step(self.order[part])
             inputs, targets = step.inputs, {**step.targets, **{name: v[part] for name, v in self.drawn.items()}}
             if self.augment != "none":
-                inputs = augmentation.apply(self.augment, inputs, self.augmentations[part])
+                inputs = augmentation.apply(self.augment, inputs, targets.pop(AUGMENTATION))
             parts = {name: torch.split(values, sizes) for name, values in targets.items()}
             for i, rows in enumerate(torch.split(inputs, sizes)):
                 row_targets = {name: values[i] for name, values in parts.items()}

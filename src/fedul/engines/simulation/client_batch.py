@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fedul.core import PREDICT_BATCH, compute_dtype
 from fedul.methods import augment as augmentation
-from fedul.methods.task import DrawStepTargets, Plan, Step, Targets, Task, gather_groups
+from fedul.methods.task import AUGMENTATION, DrawStepTargets, Plan, Step, Targets, Task, gather_groups
 
 CACHE_VALUES = 2**18
 """Input values that are gathered in one operation: 1 MB, as large as the second cache of a core. More are slower."""
@@ -68,6 +68,7 @@ class ClientBatch:
         self._index = _pad([task.index for task in tasks])  # (C, R)
         self.largest = self._index.shape[1]  # R
         self._shares_inputs = all(task.inputs is tasks[0].inputs for task in tasks)
+        self._known_schedule: tuple[list[tuple[int, ...]], Schedule] | None = None
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -127,17 +128,21 @@ class ClientBatch:
         augment : str
             Augmentation of images.
         """
-        schedule = Schedule([sum((plan.sizes for plan in epochs), ()) for epochs in plans], self.device)
+        schedule = self._schedule([sum((plan.sizes for plan in epochs), ()) for epochs in plans])
         order = _pad([_join([plan.order for plan in epochs]) for epochs in plans])  # (C, E * R)
         drawn = {
             name: _pad([_join([plan.drawn[name] for plan in epochs]) for epochs in plans]) for name in plans[0][0].drawn
         }
-        if augment != "none":
-            drawn["augment"] = _pad([_join([plan.augmentations for plan in epochs]) for epochs in plans])
         generators: list[Iterator[torch.Generator]] = []
         if self._draw_step:
             generators = [chain.from_iterable(repeat(p.step_generator(), len(p)) for p in epochs) for epochs in plans]
         return BatchPlan(schedule, order, drawn, augment, generators)
+
+    def _schedule(self, sizes: list[tuple[int, ...]]) -> Schedule:
+        """Return the steps of these sizes, which are the same in every round."""
+        if self._known_schedule is None or self._known_schedule[0] != sizes:
+            self._known_schedule = sizes, Schedule(sizes, self.device)
+        return self._known_schedule[1]
 
     @cached_property
     def _draw_step(self) -> list[DrawStepTargets]:
@@ -171,7 +176,7 @@ class ClientBatch:
                 within = part, slice(0, schedule.active[first + start]), slice(0, max(some))
                 inputs = self._read(sources[within])
                 if plan.augment != "none":
-                    parameters = row_targets["augment"][within].flatten(0, 2)
+                    parameters = row_targets[AUGMENTATION][within].flatten(0, 2)
                     inputs = augmentation.apply(plan.augment, inputs.flatten(0, 2), parameters).view(inputs.shape)
                 for i, width in enumerate(some):
                     t = first + start + i
@@ -187,7 +192,7 @@ class ClientBatch:
         """Return step t, given the inputs and targets (A, W, ...) of clients and rows of which some are not in it."""
         active, shared = plan.schedule.active[t], targets.shared
         inputs = _first(inputs, active, width)
-        of_rows = {name: _first(value, active, width) for name, value in values.items() if name != "augment"}
+        of_rows = {name: _first(value, active, width) for name, value in values.items() if name != AUGMENTATION}
         if active < len(self):
             shared = {name: value[:active] for name, value in shared.items()}
         if self._draw_step:

@@ -164,11 +164,13 @@ class SimulationEngine:
     def finish(self, outcome: ClientOutcome, broadcast: Broadcast) -> Update:
         """Store the new state of a client, and return its update as it leaves the client."""
         update, client_state = outcome
-        context = UpdateContext(update.client, broadcast.round, self.config.seed, broadcast.clips)
-        update = self._chain.apply(update, context)
+        client = update.client
+        if self._chain.steps:
+            context = UpdateContext(client, broadcast.round, self.config.seed, broadcast.clips)
+            update = self._chain.apply(update, context)
         if problem := self._update_spec.problem(update):
-            raise FedulError(f"the update of client '{context.client}' is not as declared: {problem}.")
-        self._store.write(context.client, broadcast.round, client_state)
+            raise FedulError(f"the update of client '{client}' is not as declared: {problem}.")
+        self._store.write(client, broadcast.round, client_state)
         return update
 
     def _make_accountant(self, ledger: Ledger) -> RowAccountant:
