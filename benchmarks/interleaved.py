@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedul._utils.openmp import WAIT_POLICY
+
 ROUND_LIMIT = 60.0
 """Seconds per round above which a simulator is left out."""
 
@@ -216,9 +218,9 @@ class SimulatorProcess:
 
 
 def environment(folder: str) -> dict[str, str]:
-    """Return the environment of all simulators: no spinning threads, no telemetry, files in one folder."""
+    """Return the environment of all simulators: fedul's wait policy of threads, no telemetry, files in one folder."""
     settings = {
-        "OMP_WAIT_POLICY": "passive",
+        **WAIT_POLICY,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
         "PYTHONWARNINGS": "ignore",
         "FLWR_TELEMETRY_ENABLED": "0",

@@ -7,10 +7,10 @@ The same rounds of federated averaging with fedul's engine, a manual loop in pla
 Apple's pfl. Every simulator is a separate process (`simulators/`). They alternate round by round, after two rounds of
 warm-up, with the same weights, rows and order of rows, and must compute the same (`same_work.py`). For dense networks,
 the batched products alone (`simulators/floor.py`) show how much of a round is arithmetic: column "times the floor".
-All have the same environment, with OMP_WAIT_POLICY=passive, as fedul's command line sets it. fedul computes in float32,
-as all others do, unless its line says bfloat16. The benchmark also measures the cost of the transition, scaling, and
-memory with up to 10,000 clients. Other simulators need `pip install fedul[bench]`; one that is not installed is left
-out.
+All have the same environment, in which threads wait as under fedul's command line (`_utils/openmp.py`). fedul computes
+in float32, as all others do, unless its line says bfloat16. The benchmark also measures the cost of the transition,
+scaling, and memory with up to 10,000 clients. Other simulators need `pip install fedul[bench]`; one that is not
+installed is left out.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ import signal
 import sys
 from contextlib import suppress
 
+from fedul._utils.openmp import set_wait_policy
+
 STOPPED = 130
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 RESUME = "repeat the command with --resume to continue."
@@ -30,8 +32,7 @@ AFTER_STOP = {
 def main() -> None:
     """Run the command and exit."""
     try:
-        # Threads that spin while they wait make a busy machine several times slower; to be set before torch is loaded.
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        set_wait_policy(os.environ)  # before torch is loaded
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 signal.signal(number, _raise_terminated)

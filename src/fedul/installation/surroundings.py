@@ -25,7 +25,7 @@ from fedul.installation.result import FolderStatus, Issue, MachineStatus, Progra
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "bf16")
 """Instruction sets that matter to the speed of training: wide vectors, and 16 bits in hardware."""
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_WAIT_POLICY")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 COUNTS = THREAD_VARIABLES[:3]
 DATA_VARIABLE = "FEDUL_DATA"
 LITTLE_MEMORY, LITTLE_SPACE = 1.0, 1.0

@@ -47,6 +47,22 @@ def test_the_result_does_not_depend_on_the_number_of_workers(mode: str, workers:
     assert_same_result(STATEFUL.run(several, store), STATEFUL.loop(workers=1), 1e-12)
 
 
+def test_the_result_does_not_depend_on_the_threads_that_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = replace(STATEFUL, study=random_study(3, clients=40, rows=(300, 400)), settings={"batch_size": 0})
+    alone = many.vectorized(threads=1)
+    monkeypatch.setattr("fedul.engines.simulation.layout.MIN_SHARED_WEIGHTS", 0)
+    monkeypatch.setattr("fedul.engines.simulation.layout.available_cores", lambda: 4)
+    store = many.store()
+    engine = many.engine(store, engine_mode="vectorized", workers=1)
+    assert engine.layout.thread_options == [1, 2, 4]
+    assert_same_result(many.run(engine, store), alone, 1e-12)
+
+
+def test_threads_that_the_user_gives_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedul.engines.simulation.layout.MIN_SHARED_WEIGHTS", 0)
+    assert STATEFUL.engine(engine_mode="vectorized", threads=2).layout.thread_options == ()
+
+
 @pytest.mark.parametrize("mode", ["loop", "vectorized"])
 def test_several_workers_may_share_a_network_that_is_vectorized_by_vmap(mode: str) -> None:
     case = replace(STATEFUL, study=IMAGES, model=ResidualNetwork)

@@ -89,6 +89,7 @@ class SimulationEngine:
         self._update_spec = self._chain.declare(declared_update(algorithm, module))
         self.precision = run_precision(config, module, federation.input_shape)
         self.layout = choose_layout(federation, method, module, config, self.precision)
+        self._thread_choice = self.layout.thread_choice()
         shared = SharedInputs() if shared_inputs is None else shared_inputs
         self.federation = federation = shared.pool(federation) if self.layout.vectorized else federation
         self.names: Sequence[str] = sorted(federation.columns.names)
@@ -144,7 +145,9 @@ class SimulationEngine:
         try:
             with (
                 keep_layer_random_states(device),
-                closing(train_groups(self._workers, self.layout.threads, broadcast, groups)) as outcomes,
+                closing(
+                    train_groups(self._workers, self.layout.threads, broadcast, groups, self._thread_choice)
+                ) as outcomes,
             ):
                 for outcome in chain.from_iterable(outcomes):
                     yield self.finish(outcome, broadcast)

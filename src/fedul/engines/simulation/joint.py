@@ -59,6 +59,7 @@ class JointEngine:
     def __init__(self, engines: Sequence[SimulationEngine]) -> None:
         self._engines, first = engines, engines[0]
         self._layout = _layout(first, len(engines))
+        self._thread_choice = self._layout.thread_choice()
         self._trainable = {name: p.shape for name, p in first.module.named_parameters() if p.requires_grad}
         self._batches: dict[tuple[int, ...], ClientBatch] = {}
         self._active: set[int] = set()
@@ -107,7 +108,9 @@ class JointEngine:
         work = [partial(_jobs_of, group) for group in groups]
         updates: dict[int, list[Update]] = {number: [] for number in requests}
         try:
-            with closing(train_groups(self._workers, self._layout.threads, some, work)) as outcomes:
+            with closing(
+                train_groups(self._workers, self._layout.threads, some, work, self._thread_choice)
+            ) as outcomes:
                 for group, its_outcomes in zip(groups, outcomes, strict=True):
                     for (number, _), outcome in zip(group, its_outcomes, strict=True):
                         updates[number].append(self._engines[number].finish(outcome, requests[number][0]))

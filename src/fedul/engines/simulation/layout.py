@@ -1,7 +1,8 @@
 """How the clients of a round run on this machine: in a loop or vectorized, on one worker or on several.
 
-The layout follows rules and no measurement, so that a resumed run computes the same as before. The constants are from
-the measurements in `docs/results/speed.md`.
+The layout follows rules and no measurement, so that a resumed run computes the same as before. Only the number of
+threads that share the operations of one batch is measured (`thread_choice.py`), because it does not change the result.
+The constants are from the measurements in `docs/results/speed.md`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fedul._utils.hardware import available_cores
 from fedul._utils.randomness import keep_layer_random_states, layer_random_states
 from fedul.config import TrainConfig
 from fedul.core import Federation
+from fedul.engines.simulation.thread_choice import ThreadChoice
 from fedul.engines.simulation.vectorized_forward import trial_copy, vectorized_forward
 from fedul.methods.base import Method
 
@@ -33,6 +35,10 @@ MAX_BATCH_CLIENTS = 256
 """Clients of a batch, at most."""
 MIN_WORKER_PARAMETERS = 400_000
 """Parameters of all clients of a worker, at least; with fewer, threads wait for Python's interpreter lock."""
+MIN_SHARED_WEIGHTS = 100_000
+"""Parameters of all clients of a batch from which on several threads may be faster than one."""
+SHARED_THREADS = (1, 2, 4, 8)
+"""Numbers of threads to try for a batch of clients, see `thread_choice.py`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +55,8 @@ class Layout:
         Number of workers, each on a thread.
     threads : int
         Threads of torch in each worker, if there are several.
+    thread_options : sequence of int
+        Numbers of threads of torch to try with a single worker; empty for those of the caller.
     warnings : sequence of str
         What the user asked for and cannot have.
     """
@@ -57,7 +65,12 @@ class Layout:
     batch_clients: int = 1
     workers: int = 1
     threads: int = 1
+    thread_options: Sequence[int] = ()
     warnings: Sequence[str] = field(default_factory=list)
+
+    def thread_choice(self) -> ThreadChoice | None:
+        """Return the choice between the numbers of threads; None if there is nothing to choose."""
+        return ThreadChoice(self.thread_options) if self.thread_options else None
 
     def groups(self, clients: Sequence[T]) -> list[Sequence[T]]:
         """Split clients into groups of almost equal size that are trained as one job each, in their order."""
@@ -96,7 +109,10 @@ def choose_layout(
             warnings.append("workers: this model draws random numbers or cannot be copied, so this is 1.")
         workers = 1
     batch_clients = max(1, min(MAX_BATCH_CLIENTS, MAX_BATCH_PARAMETERS // size)) if vectorized else 1
-    return Layout(vectorized, batch_clients, workers, max(1, threads // workers), warnings)
+    options: Sequence[int] = ()
+    if vectorized and workers == 1 and not config.threads and min(clients, batch_clients) * size >= MIN_SHARED_WEIGHTS:
+        options = [count for count in SHARED_THREADS if count <= threads]
+    return Layout(vectorized, batch_clients, workers, max(1, threads // workers), options, warnings)
 
 
 def _can_vectorize(

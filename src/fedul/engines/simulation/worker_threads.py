@@ -6,12 +6,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch
 
 from fedul.engines.base import Broadcast
 from fedul.engines.simulation.local_steps import ClientJob, ClientOutcome
+from fedul.engines.simulation.thread_choice import ThreadChoice
 
 
 class Worker(Protocol):
@@ -25,7 +27,11 @@ class Worker(Protocol):
 
 
 def train_groups(
-    workers: Sequence[Worker], threads: int, broadcast: Broadcast, groups: Sequence[Callable[[], Sequence[ClientJob]]]
+    workers: Sequence[Worker],
+    threads: int,
+    broadcast: Broadcast,
+    groups: Sequence[Callable[[], Sequence[ClientJob]]],
+    choice: ThreadChoice | None = None,
 ) -> Generator[list[ClientOutcome]]:
     """Yield the outcomes of the groups in their order, computed by all workers.
 
@@ -41,10 +47,16 @@ def train_groups(
         What the coordinator sends.
     groups : sequence of callable
         Each returns the jobs of a group; called when a worker is about to be free, in the thread of the caller.
+    choice : ThreadChoice, optional
+        Threads of torch where groups are trained one by one; by default those of the caller.
     """
     if len(workers) == 1 or len(groups) == 1:
         for group in groups:
-            yield workers[0].train(workers[0].prepare(group(), broadcast), broadcast, lambda: False)
+            jobs = group()
+            prepared = workers[0].prepare(jobs, broadcast)
+            with nullcontext() if choice is None else choice.batch(sum(len(job.task) for job in jobs)):
+                outcomes = workers[0].train(prepared, broadcast, lambda: False)
+            yield outcomes
         return
     stopped = threading.Event()
     idle = deque(workers)  # thread-safe
