@@ -12,6 +12,7 @@ import json
 import os
 import queue
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,11 @@ REPLY_TIMEOUT = 300.0
 """Seconds without a reply after which a simulator has failed."""
 
 RESUME_SECONDS = 0.2
-"""Seconds between resuming a simulator and its round, so that it can handle pending work."""
+"""Seconds between resuming a simulator and its rounds, so that it can handle pending work."""
+
+TURN_SECONDS, WARM_SECONDS = 1.0, 0.5
+"""Seconds of rounds in a row in one turn, at least, and seconds at its beginning that are not timed. A simulator that
+has been stopped starts with cold caches and sleeping threads, which a run of many rounds does not."""
 
 HERE = Path(__file__).resolve().parent
 
@@ -44,10 +49,9 @@ class SimulatorFailed(Exception):
 class Measurement:
     """Measurements of one simulator."""
 
-    seconds: list[float] = field(default_factory=list)  # of each round, without the warm-up
+    seconds: list[float] = field(default_factory=list)  # of a round in each turn, without the warm-up
     set_up: float = 0.0  # from the start of the process to its first round
     warm_up: float = 0.0
-    loss: float = float("nan")
     peak_mb: float | None = None  # summed over its processes: shared pages count in each
     shared_once_mb: float | None = None  # resident after the last round, shared pages counted once
     source: str = ""
@@ -55,7 +59,7 @@ class Measurement:
 
 
 def run_interleaved(
-    commands: Mapping[str, Sequence[str]], rounds: int, progress: Callable[[str], None]
+    commands: Mapping[str, Sequence[str]], turns: int, progress: Callable[[str], None]
 ) -> tuple[dict[str, Measurement], dict[str, str]]:
     """Run simulators alternately.
 
@@ -63,8 +67,8 @@ def run_interleaved(
     ----------
     commands : mapping of str to sequence of str
         Arguments of the Python interpreter, by name of the simulator.
-    rounds : int
-        Timed rounds of each.
+    turns : int
+        Turns of each.
     progress : callable
         Called with a message at every step.
 
@@ -92,8 +96,8 @@ def run_interleaved(
         running[name] = SimulatorProcess(commands[name])
         measured[name] = running[name].start()
 
-    def run_round(name: str) -> None:
-        measured[name].seconds.append(running[name].run_round())
+    def run_turn(name: str) -> None:
+        measured[name].seconds.append(running[name].run_turn())
 
     def end(name: str) -> None:
         running[name].end(measured[name])
@@ -102,10 +106,10 @@ def run_interleaved(
     try:
         for name in commands:
             attempt(name, lambda name=name: start(name))  # type: ignore[misc]
-        for number in range(rounds):
-            progress(f"round {number + 1} of {rounds}")
+        for number in range(turns):
+            progress(f"turn {number + 1} of {turns}")
             for name in list(running)[:: 1 if number % 2 == 0 else -1]:
-                attempt(name, lambda name=name: run_round(name))  # type: ignore[misc]
+                attempt(name, lambda name=name: run_turn(name))  # type: ignore[misc]
         for name in list(running):
             attempt(name, lambda name=name: end(name))  # type: ignore[misc]
     finally:
@@ -145,22 +149,26 @@ class SimulatorProcess:
         self._signal(signal.SIGSTOP)
         return Measurement(set_up=set_up, warm_up=warm_up, outputs=reply["outputs"])
 
-    def run_round(self) -> float:
-        """Run one round and return its seconds."""
+    def run_turn(self) -> float:
+        """Run rounds for a while, and return the mean seconds of those after the first part of it; at least one."""
         self._signal(signal.SIGCONT)
         time.sleep(RESUME_SECONDS)
-        self._send("go")
-        seconds = float(self._receive()["seconds"])
+        passed, timed = 0.0, list[float]()
+        while passed < TURN_SECONDS:
+            is_warm = passed >= WARM_SECONDS
+            self._send("go")
+            seconds = float(self._receive()["seconds"])
+            timed = [*timed, seconds] if is_warm else [seconds]
+            passed += seconds
         self._signal(signal.SIGSTOP)
-        return seconds
+        return statistics.mean(timed)
 
     def end(self, measurement: Measurement) -> None:
-        """Add memory and the final loss to the measurement."""
+        """Add memory and the source of the data to the measurement."""
         self._signal(signal.SIGCONT)
         measurement.peak_mb, measurement.shared_once_mb = memory_mb(self._process.pid)
         self._send("end")
-        reply = self._receive()
-        measurement.loss, measurement.source = reply["loss"], reply.get("data", "")
+        measurement.source = self._receive()["data"]
 
     def stop(self) -> None:
         """Wait until the process has cleaned up and exited, then kill what is left."""

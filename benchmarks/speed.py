@@ -1,12 +1,13 @@
 """Seconds per round of fedul and of other simulators. About 20 minutes on two idle cores (--quick: 3).
 
-    python benchmarks/speed.py [--quick] [--json FILE] [--plots FOLDER] [--only mlp-200,...] [--rounds N]
+    python benchmarks/speed.py [--quick] [--json FILE] [--plots FOLDER] [--only mlp-200,...] [--turns N]
                                [--without flower,pfl]
 
 The same rounds of federated averaging with fedul's engine, a manual loop in plain torch, Flower's simulation (Ray) and
-Apple's pfl. Every simulator is a separate process (`simulators/`). They alternate round by round, after two rounds of
-warm-up, with the same weights, rows and order of rows, and must compute the same (`same_work.py`). For dense networks,
-the batched products alone (`simulators/floor.py`) show how much of a round is arithmetic: column "times the floor".
+Apple's pfl. Every simulator is a separate process (`simulators/`). They alternate in turns, after two warm-up rounds,
+with the same weights, rows and order of rows, and must compute the same (`same_work.py`). For dense networks, the
+batched products alone (`simulators/floor.py`) show how much of a round is arithmetic: column "times the floor", that of
+the number of threads that is faster.
 All have the same environment, in which threads wait as under fedul's command line (`_utils/openmp.py`). fedul computes
 in float32, as all others do, unless its line says bfloat16. The benchmark also measures the cost of the transition,
 scaling, and memory with up to 10,000 clients. Other simulators need `pip install fedul[bench]`; one that is not
@@ -38,8 +39,8 @@ from workload import Workload
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 MLP = Workload("64-32-10 network, 290 rows per client", "mlp", clients=5, rows=290, batch=32)
-COMPARISONS: dict[str, tuple[Workload, int]] = {  # with the number of timed rounds
-    **{f"mlp-{n}": (replace(MLP, clients=n), rounds) for n, rounds in ((5, 15), (50, 15), (200, 10), (1000, 5))},
+COMPARISONS: dict[str, tuple[Workload, int]] = {  # with the number of turns
+    **{f"mlp-{n}": (replace(MLP, clients=n), turns) for n, turns in ((5, 15), (50, 15), (200, 11), (1000, 5))},
     "cifar": (
         Workload(
             "pfl's CIFAR-10 setup, 1.6 M weights, 50 rows",
@@ -55,7 +56,7 @@ COMPARISONS: dict[str, tuple[Workload, int]] = {  # with the number of timed rou
         Workload(
             "small-cnn, 28 x 28 images, 1,200 rows", "small-cnn", 5, rows=1200, batch=32, optimizer="adam", rate=3e-3
         ),
-        10,
+        7,
     ),
     "paper-cnn": (
         Workload(
@@ -66,7 +67,7 @@ COMPARISONS: dict[str, tuple[Workload, int]] = {  # with the number of timed rou
 }
 OTHER_PARTS = ("transition", "scaling", "memory")
 QUICK = ("mlp-5", "mlp-200", *OTHER_PARTS)
-QUICK_ROUNDS = 3
+QUICK_TURNS = 3
 
 OTHER_SIMULATORS = {"flower": ("flwr", "ray"), "pfl": ("pfl",)}
 MANUAL = "manual loop"
@@ -86,7 +87,9 @@ def simulator_commands(workload: Workload, others: Sequence[str]) -> dict[str, l
         "fedul, vectorized": [*fedul, "--mode", "vectorized", "--workers", "1"],
     }
     if workload.network == "mlp":
-        commands[FLOOR] = ["-m", "simulators.floor", *argument]
+        for threads in sorted({1, CORES}):
+            name = f"{FLOOR}, {threads} thread{'s' if threads > 1 else ''}"
+            commands[name] = ["-m", "simulators.floor", *argument, "--threads", str(threads)]
     if workload.network != "mlp" and processor_has_bfloat16():
         half = ["--precision", "bfloat16"]
         for threads in sorted({1, CORES}):
@@ -115,6 +118,7 @@ def summarize(
     manual = min((name for name in measured if _is_manual(name, "float32")), key=lambda n: _median(measured[n]))
     half = [name for name in measured if _is_manual(name, "bfloat16")]
     best_half = min(half, key=lambda n: _median(measured[n]), default=None)
+    floor = min((name for name in measured if _is_floor(name)), key=lambda n: _median(measured[n]), default=None)
     reference = {_precision(name): measured[name].outputs for name in [*half, manual]}
     tolerance = tolerances(reference, faults)
     results = {}
@@ -122,12 +126,11 @@ def summarize(
         seconds = Quartiles.of(one.seconds)
         results[name] = {
             **{k: v for k, v in asdict(one).items() if k not in ("source", "outputs")},
-            "loss": None if name == FLOOR else one.loss,
             "quartiles": seconds.to_dict(),
             "updates_per_second": workload.clients_per_round / seconds.median,
             "speedup_over_manual_loop": _ratio(measured[manual], one).to_dict(),
             "speedup_of_fedul": _ratio(one, measured["fedul"]).to_dict() if "fedul" in measured else None,
-            "times_the_floor": _ratio(one, measured[FLOOR]).to_dict() if FLOOR in measured else None,
+            "times_the_floor": _ratio(one, measured[floor]).to_dict() if floor else None,
             "speedup_over_bfloat16_loop": _ratio(measured[best_half], one).to_dict() if best_half else None,
             **_same_work(name, one, reference, tolerance),
         }
@@ -149,7 +152,7 @@ def _same_work(
     name: str, one: Measurement, reference: Mapping[str, Outputs], tolerance: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the distance from the manual loop of the same precision; the floor computes no model."""
-    if name == FLOOR:
+    if _is_floor(name):
         return {"distance": None, "same_work": True}
     far = distance(one.outputs, reference[_precision(name)])
     return {"distance": far, "same_work": far <= tolerance[_precision(name)]}
@@ -157,6 +160,10 @@ def _same_work(
 
 def _precision(name: str) -> str:
     return "bfloat16" if "bfloat16" in name else "float32"
+
+
+def _is_floor(name: str) -> bool:
+    return name.startswith(FLOOR)
 
 
 def _is_manual(name: str, precision: str) -> bool:
@@ -176,13 +183,12 @@ def comparison_table(results: Mapping[str, Any]) -> list[list[str]]:
 
     Peak memory is summed over processes; in brackets the resident size at the end, with shared pages counted once.
     """
-    with_floor = FLOOR in results["simulators"]
+    with_floor = any(_is_floor(name) for name in results["simulators"])
     head = ["simulator", "seconds per round", "updates/s", "speedup", "speedup of fedul"]
-    table = [[*head, *(["times the floor"] if with_floor else []), "peak MB", "setup s", "loss", "distance"]]
+    table = [[*head, *(["times the floor"] if with_floor else []), "peak MB", "setup s", "distance"]]
     for name, one in results["simulators"].items():
         seconds, manual = (Quartiles.from_dict(one[key]) for key in ("quartiles", "speedup_over_manual_loop"))
         fedul = Quartiles.from_dict(one["speedup_of_fedul"]).format(digits=2) if one["speedup_of_fedul"] else "-"
-        loss = "-" if one["loss"] is None else f"{one['loss']:.4f}"
         distant = (
             "-" if one["distance"] is None else f"{one['distance']:.1e}" + ("" if one["same_work"] else " DIFFERS")
         )
@@ -191,22 +197,22 @@ def comparison_table(results: Mapping[str, Any]) -> list[list[str]]:
         updates = f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
         floor = [Quartiles.from_dict(one["times_the_floor"]).format(digits=2)] if with_floor else []
         cells = [seconds.format(digits=4), updates, manual.format(digits=2), fedul, *floor, memory]
-        table.append([name, *cells, f"{one['set_up']:.1f}", loss, distant])
+        table.append([name, *cells, f"{one['set_up']:.1f}", distant])
     return table
 
 
-def compare_simulators(name: str, rounds: int, others: Sequence[str]) -> dict[str, Any]:
+def compare_simulators(name: str, turns: int, others: Sequence[str]) -> dict[str, Any]:
     """Run one comparison and print its table."""
     workload = COMPARISONS[name][0]
     part = f"{workload.participants} of {workload.clients}" if workload.participants else f"{workload.clients}"
-    print(f"\n{name}: {workload.title}, {part} clients per round, batch {workload.batch}, {rounds} rounds", flush=True)
-    measured, failed = run_interleaved(simulator_commands(workload, others), rounds, _print_progress)
+    print(f"\n{name}: {workload.title}, {part} clients per round, batch {workload.batch}, {turns} turns", flush=True)
+    measured, failed = run_interleaved(simulator_commands(workload, others), turns, _print_progress)
     _print_progress("")
     if not any(_is_manual(name, "float32") for name in measured):
         raise SystemExit(f"{name}: the manual loop failed: {failed}")
     precisions = sorted({_precision(name) for name in measured if name.startswith(MANUAL)})
     faults = measure_faults({kind: fault_commands(workload, kind) for kind in precisions})
-    results = {**summarize(workload, measured, faults), "rounds": rounds, "left_out": failed}
+    results = {**summarize(workload, measured, faults), "turns": turns, "left_out": failed}
     print_table(comparison_table(results))
     for kind, found in results["distance_of_faults"].items():
         described = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
@@ -318,15 +324,15 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write one JSON document")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write figures of the scaling")
     parser.add_argument("--only", type=_names, default=[], help=f"some of {', '.join(parts)}")
-    parser.add_argument("--rounds", type=int, help="timed rounds of every simulator (default: by workload)")
+    parser.add_argument("--turns", type=int, help="turns of every simulator (default: by workload)")
     parser.add_argument("--without", type=_names, default=[], help=f"some of {', '.join(OTHER_SIMULATORS)}")
     parser.add_argument("--quick", action="store_true", help="fewer parts and rounds")
     arguments = parser.parse_args()
     chosen = arguments.only or (QUICK if arguments.quick else parts)
     if unknown := [name for name in chosen if name not in parts]:
         parser.error(f"--only: there is no {unknown[0]}; use {', '.join(parts)}")
-    if arguments.rounds is not None and arguments.rounds < 2:
-        parser.error("--rounds: quartiles need at least 2 rounds")
+    if arguments.turns is not None and arguments.turns < 2:
+        parser.error("--turns: quartiles need at least 2 turns")
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no stopped simulator is left behind
     others = installed_simulators(arguments.without)
@@ -335,10 +341,10 @@ def main() -> None:
         "versions": package_versions(),
         "comparisons": {},
     }
-    for name, (_, default_rounds) in COMPARISONS.items():
+    for name, (_, default_turns) in COMPARISONS.items():
         if name in chosen:
-            rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else default_rounds)
-            result["comparisons"][name] = compare_simulators(name, rounds, others)
+            turns = arguments.turns or (QUICK_TURNS if arguments.quick else default_turns)
+            result["comparisons"][name] = compare_simulators(name, turns, others)
             _write(arguments.json, result)
     if "transition" in chosen:
         result["transition"] = measure_transition()

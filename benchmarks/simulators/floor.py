@@ -2,14 +2,12 @@
 
 Forward and backward of every step with the shapes of the workload, in the arrangement of fedul's engine. Rows are read
 where they are, results are written to the same tensors every time, and there is no loss, no bias, no activation, no
-optimizer and no aggregation. Each core has a thread with its part of the clients. The weights do not change, so there
-is no loss to compare.
+optimizer and no aggregation. Each thread has its part of the clients. The weights do not change.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -64,20 +62,21 @@ class Products:
 
 
 def main() -> None:
-    arguments = make_parser(__doc__).parse_args()
+    parser = make_parser(__doc__)
+    parser.add_argument("--threads", type=int, required=True, help="threads, each with a part of the clients")
+    arguments = parser.parse_args()
     workload, timer = arguments.workload, RoundTimer()
     if workload.network != "mlp":
         timer.unavailable("the floor is that of a network of two dense layers")
     data, clients = make_data(workload), workload.clients_per_round
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # The same number of parts for each core. So few clients are quicker on one.
-    parts = 1 if clients < CHUNK else math.ceil(clients / CHUNK / cores) * cores
+    # The same number of parts for each thread.
+    parts = min(math.ceil(clients / CHUNK / arguments.threads) * arguments.threads, clients)
     bounds = [round(i * clients / parts) for i in range(parts + 1)]
     products = [Products(workload, data, *pair) for pair in pairwise(bounds)]
-    with ThreadPoolExecutor(cores) as pool:
+    with ThreadPoolExecutor(arguments.threads) as pool:
         while timer.next_round():
             list(pool.map(Products.run, products))
-    timer.finish(0.0, data.source)  # it trains nothing
+    timer.finish(data.source)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from torch import nn
 
 from simulators.manual_loop import local_epoch
 from simulators.protocol import RoundTimer, make_parser
-from workload import Data, Workload, build_network, check_outputs, make_data, training_loss
+from workload import Data, Workload, build_network, check_outputs, make_data
 
 
 class Stop(Exception):
@@ -101,7 +101,7 @@ def main() -> None:
             server_app(workload, module, timer), client_app(workload.to_json()), workload.clients, "ray", resources
         )
     except Stop:
-        timer.finish(training_loss(workload, data, module), data.source)
+        timer.finish(data.source)
 
 
 if __name__ == "__main__":

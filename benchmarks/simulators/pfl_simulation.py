@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simulators.protocol import RoundTimer, make_parser
-from workload import Data, Workload, build_network, check_outputs, make_data, training_loss
+from workload import Data, Workload, build_network, check_outputs, make_data
 
 
 class PflModel(nn.Module):
@@ -62,10 +62,10 @@ class SharedTimer:
         if self._timer:
             self._timer.outputs = lambda: check_outputs(data, module)
 
-    def finish(self, workload: Workload, data: Data, module: nn.Module) -> None:
-        """Report the final training loss, in rank 0."""
+    def finish(self, data: Data) -> None:
+        """Report the source of the data, in rank 0."""
         if self._timer:
-            self._timer.finish(training_loss(workload, data, module), data.source)
+            self._timer.finish(data.source)
 
 
 def run_pfl(workload: Workload, data: Data, inner: nn.Module, timer: SharedTimer) -> None:
@@ -138,7 +138,7 @@ def main() -> None:
     data, module = make_data(workload), build_network(workload)
     timer.report(data, module)
     run_pfl(workload, data, module, timer)
-    timer.finish(workload, data, module)
+    timer.finish(data)
 
 
 if __name__ == "__main__":

@@ -60,9 +60,9 @@ class RoundTimer:
         self._started = time.perf_counter()
         return request == "go"
 
-    def finish(self, loss: float, data: str) -> None:
-        """Report the final training loss and the source of the data."""
-        self._reply({"loss": loss, "rounds": self._finished, "data": data})
+    def finish(self, data: str) -> None:
+        """Report the source of the data."""
+        self._reply({"rounds": self._finished, "data": data})
 
     def unavailable(self, reason: str) -> NoReturn:
         """Report why this simulator cannot take part, and exit."""

@@ -44,13 +44,22 @@ def test_trials_of_the_slower_number_of_threads_take_a_small_share_of_the_time(s
     assert machine.now - begun <= (1 + 1.1 * TRIAL_SHARE) * batches * 100 * 2.0
 
 
-def test_a_machine_that_becomes_busy_is_left_to_the_other_number_at_once() -> None:
+def test_a_machine_that_becomes_busy_is_left_to_the_other_number_after_three_batches() -> None:
     machine = Machine({1: 3.0, 2: 2.0})
     machine.run(10)
     machine.seconds[2] = 20.0
-    assert machine.run(6) == [2] + [1] * 5
+    assert machine.run(8) == [2] * 3 + [1] * 5
     machine.seconds[2] = 2.0
     assert machine.run(300)[-1] == 2
+
+
+def test_one_slow_batch_changes_nothing() -> None:
+    machine = Machine({1: 3.0, 2: 2.0})
+    machine.run(10)
+    machine.seconds[2] = 20.0
+    assert machine.run(1) == [2]
+    machine.seconds[2] = 2.0
+    assert machine.run(4) == [2] * 4
 
 
 def test_a_number_of_threads_that_is_several_times_slower_is_not_tried_twice_at_the_start() -> None:

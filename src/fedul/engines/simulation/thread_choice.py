@@ -15,6 +15,8 @@ from fedul._utils.hardware import torch_threads
 
 SMALLEST_GAP = 16
 """Batches between two trials of a number of threads that was slower, at least."""
+RECENT = 3
+"""Batches that must all be slow before another number of threads is used."""
 TRIAL_SHARE = 0.05
 """Share of the time that such trials may take: the slower a number of threads was, the later it is tried again."""
 
@@ -23,7 +25,8 @@ class ThreadChoice:
     """Runs batches of clients with one of several numbers of threads.
 
     Every number is tried on two batches, because the first of a run also fills caches, unless the first trial shows
-    that it is several times slower. Then the fastest is used, and the second fastest is tried again now and then.
+    that it is several times slower. Then the fastest is used, and the second fastest is tried again now and then. One
+    slow batch changes nothing: threads that have slept for long need some 50 milliseconds to be spread over the cores.
 
     Parameters
     ----------
@@ -35,7 +38,7 @@ class ThreadChoice:
 
     def __init__(self, options: Sequence[int], clock: Callable[[], float] = time.perf_counter) -> None:
         self._options, self._clock = list(dict.fromkeys(options)), clock
-        self._seconds: dict[int, float] = {}  # for a unit of work, in the last batch
+        self._recent: dict[int, list[float]] = {}  # seconds of a row in the last batches
         self._untried = self._options * 2
         self._since, self._gap = 0, SMALLEST_GAP
 
@@ -48,9 +51,10 @@ class ThreadChoice:
             started = self._clock()
             yield threads
             seconds = (self._clock() - started) / max(work, 1)
-        fastest = min(self._seconds.values(), default=seconds)
+        fastest = min(map(min, self._recent.values()), default=seconds)
         ratio = seconds / fastest if fastest else 1.0
-        self._seconds[threads] = seconds
+        before = [] if trial and not self._untried else self._recent.get(threads, [])
+        self._recent[threads] = [*before, seconds][-RECENT:]
         if self._untried:
             del self._untried[0]
             if _gap(ratio) > SMALLEST_GAP:
@@ -63,7 +67,7 @@ class ThreadChoice:
 
     def _next(self, trial: bool) -> int:
         """Return the fastest number of threads, or the one to try again: the fastest of the others."""
-        ranked = sorted(self._options, key=self._seconds.__getitem__)
+        ranked = sorted(self._options, key=lambda count: min(self._recent[count]))
         return ranked[min(int(trial), len(ranked) - 1)]
 
 
