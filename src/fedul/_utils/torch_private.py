@@ -87,7 +87,7 @@ def convolution_gradients(
         return found[0], found[1]
     with torch.enable_grad():
         leaves = [tensor.detach().requires_grad_() for tensor in (inputs, weight)]
-        outputs = torch.nn.functional.conv2d(*leaves, None, stride, padding, dilation, groups)
+        outputs = torch.nn.functional.conv2d(leaves[0], leaves[1], None, stride, padding, dilation, groups)
         of_leaves = torch.autograd.grad(outputs, leaves, gradient)
     of_inputs, of_weight = (one if wanted else None for one, wanted in zip(of_leaves, needed, strict=True))
     return of_inputs, of_weight
