@@ -109,3 +109,20 @@ def test_other_modules_call_no_private_functions_of_torch() -> None:
     sources = Path(fedul.__file__).parent.rglob("*.py")
     private = re.compile(r"\btorch\._[a-z]")
     assert [path.name for path in sources if private.search(path.read_text())] == ["torch_private.py"]
+
+
+@pytest.mark.parametrize("needed", [(True, True), (True, False), (False, True)])
+def test_gradients_of_convolutions_are_the_same_without_private_functions(
+    needed: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, weight = torch.randn(2, 4, 7, 6).double(), torch.randn(6, 2, 3, 2).double()
+    form: dict[str, Any] = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2}
+    gradient = torch.randn_like(torch.nn.functional.conv2d(inputs, weight, None, **form))
+    expected = torch_private.convolution_gradients(gradient, inputs, weight, **form, needed=needed)
+    monkeypatch.setattr(torch.ops, "aten", object())
+    found = torch_private.convolution_gradients(gradient, inputs, weight, **form, needed=needed)
+    for one, other in zip(expected, found, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert_close(one, other)
+    assert tuple(one is not None for one in found) == needed

@@ -8,7 +8,7 @@ first argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -64,6 +64,33 @@ def relu_gradient(gradient: Tensor, values: Tensor) -> Tensor:
         result: Tensor = function(gradient, values, 0)
         return result
     return gradient * (values > 0)
+
+
+def convolution_gradients(
+    gradient: Tensor,
+    inputs: Tensor,
+    weight: Tensor,
+    *,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    needed: tuple[bool, bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients of the inputs and of the weight of a convolution of images, from that of its outputs.
+
+    Those that are not needed are None.
+    """
+    if function := getattr(torch.ops.aten, "convolution_backward", None):
+        mask = [*needed, False]
+        found = function(gradient, inputs, weight, None, stride, padding, dilation, False, [0, 0], groups, mask)
+        return found[0], found[1]
+    with torch.enable_grad():
+        leaves = [tensor.detach().requires_grad_() for tensor in (inputs, weight)]
+        outputs = torch.nn.functional.conv2d(leaves[0], leaves[1], None, stride, padding, dilation, groups)
+        of_leaves = torch.autograd.grad(outputs, leaves, gradient)
+    of_inputs, of_weight = (one if wanted else None for one, wanted in zip(of_leaves, needed, strict=True))
+    return of_inputs, of_weight
 
 
 def adam_(

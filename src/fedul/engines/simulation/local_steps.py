@@ -18,7 +18,7 @@ from fedul.config import TrainConfig
 from fedul.core import Update, Weights
 from fedul.engines.base import Broadcast
 from fedul.engines.simulation.client_state import join_client_state, split_client_state
-from fedul.engines.simulation.optimizers import active_part, add_l1, add_l2, make_optimizer, match_layout
+from fedul.engines.simulation.optimizers import SGD, active_part, add_l1, add_l2, make_optimizer, match_layout
 from fedul.engines.simulation.private_client import PrivateClients, count_local_steps
 from fedul.engines.simulation.trainable_network import Loss, SingleClient, TrainableNetwork
 from fedul.errors import FedulError
@@ -105,6 +105,8 @@ def run_local_steps(
     total = [torch.zeros_like(p) for p in network.parameters] if sum_gradients else []
     losses: list[Tensor] = []
     counts: list[Tensor | int] = []
+    changed = bool(total or config.l1 or config.l2 or correction)
+    plain = optimizer if isinstance(optimizer, SGD) and not changed else None
     loss_of: Loss = partial(checked_loss, method, network.leading)
     for step in steps:
         if stopped():
@@ -113,14 +115,17 @@ def run_local_steps(
         if step.inputs.shape[network.leading]:  # a private step may be empty
             loss_of = method.loss  # what holds for the first step holds for the others
         with torch.no_grad():
-            gradients: Tensors = match_layout(raw, parameters)
-            if config.l1:
-                gradients = add_l1(gradients, parameters, config.l1)
-            if config.l2:
-                gradients = add_l2(gradients, parameters, config.l2, network.leading)
-            if total:
-                torch_private.add_(active_part(total, parameters), gradients)
-            optimizer.step(parameters, correction.apply(parameters, gradients))
+            if plain is not None:
+                plain.step_with_products(parameters, raw)
+            else:
+                gradients: Tensors = match_layout(raw, parameters)
+                if config.l1:
+                    gradients = add_l1(gradients, parameters, config.l1)
+                if config.l2:
+                    gradients = add_l2(gradients, parameters, config.l2, network.leading)
+                if total:
+                    torch_private.add_(active_part(total, parameters), gradients)
+                optimizer.step(parameters, correction.apply(parameters, gradients))
         if loss is None:
             continue
         losses.append(loss.reshape(-1))
@@ -161,6 +166,10 @@ class GradientCorrection:
         self._offset: list[Tensor] = []
         if offset := correction.offset:
             self._offset = [offset.get(name, torch.zeros_like(p)).expand_as(p) for name, p in pairs]
+
+    def __bool__(self) -> bool:
+        """Return whether gradients are corrected at all."""
+        return bool(self._proximal or self._offset)
 
     def apply(self, parameters: list[Tensor], gradients: Tensors) -> Tensors:
         """Return the corrected gradients of the clients that take a step."""

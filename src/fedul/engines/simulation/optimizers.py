@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,6 +18,29 @@ from fedul._utils.torch_private import Tensors
 from fedul.config import TrainConfig
 
 BETA, EPSILON = (0.9, 0.999), 1e-8  # defaults of torch
+
+
+@dataclass(frozen=True, eq=False)
+class ProductGradient:
+    """The gradient of a large dense layer, ``left @ right``, as two thin matrices.
+
+    Writing the product to memory and reading it again takes longer than computing it, if the batch is small.
+    """
+
+    left: Tensor  # (outputs, n)
+    right: Tensor  # (n, inputs)
+
+    def to_tensor(self) -> Tensor:
+        """Return the gradient (outputs, inputs), in the precision of its factors."""
+        return self.left @ self.right
+
+    def add_to(self, parameter: Tensor, factor: float) -> None:
+        """Add ``factor`` times the gradient to the parameter, in the precision of the parameter."""
+        parameter.addmm_(self.left.to(parameter.dtype), self.right.to(parameter.dtype), alpha=factor)
+
+
+Gradient = Tensor | ProductGradient | None
+"""Gradient of a parameter; None if the loss does not use it."""
 
 
 class SGD:
@@ -41,6 +65,21 @@ class SGD:
             if self._nesterov:
                 directions = torch_private.add(gradients, directions, alpha=self._momentum)
         torch_private.add_(parameters, directions, alpha=-self._rate)
+
+    def step_with_products(self, parameters: Tensors, gradients: Sequence[Gradient]) -> None:
+        """Update the parameters in place; without momentum, gradients that are products are never stored."""
+        if self._momentum or not any(isinstance(gradient, ProductGradient) for gradient in gradients):
+            self.step(parameters, match_layout(gradients, parameters))
+            return
+        others: list[Tensor] = []
+        of_others: list[Gradient] = []
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if isinstance(gradient, ProductGradient):
+                gradient.add_to(parameter, -self._rate)
+            else:
+                others.append(parameter)
+                of_others.append(gradient)
+        self.step(others, match_layout(of_others, others))
 
 
 class Adam:
@@ -69,13 +108,15 @@ def make_optimizer(config: TrainConfig, parameters: Sequence[Tensor], number: in
     return SGD(parameters, rate, config.momentum, config.nesterov)
 
 
-def match_layout(gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Return gradients with the strides of their parameters, which fused functions require."""
+def match_layout(gradients: Sequence[Gradient], parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return gradients as tensors with the strides and the dtype of their parameters, which fused functions require."""
     matched = []
     for gradient, parameter in zip(gradients, parameters, strict=True):
         if gradient is None:  # the loss does not use it
             gradient = torch.zeros_like(parameter)
-        elif gradient.stride() != parameter.stride():
+        if isinstance(gradient, ProductGradient):
+            gradient = gradient.to_tensor()
+        if gradient.stride() != parameter.stride() or gradient.dtype != parameter.dtype:
             gradient = torch.empty_like(parameter).copy_(gradient)
         matched.append(gradient)
     return matched

@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from fedul.engines.simulation.layer_chain import layer_chain
+from fedul.engines.simulation.optimizers import Gradient
 from fedul.methods.task import Predict, Step
 from fedul.models.channels_last import keep_channels_last
 from fedul.models.mixed_precision import in_precision
@@ -23,14 +25,14 @@ class StepGradients(NamedTuple):
     ----------
     parameters : list of Tensor
         Parameters of the clients that take the step.
-    gradients : sequence of (Tensor or None)
+    gradients : sequence of (Tensor, ProductGradient or None)
         Their gradients; None for a parameter that the loss does not use.
     loss : Tensor or None
         The loss: a scalar, or (C,) for several clients; None where nobody may know it.
     """
 
     parameters: list[Tensor]
-    gradients: Sequence[Tensor | None]
+    gradients: Sequence[Gradient]
     loss: Tensor | None
 
 
@@ -61,10 +63,17 @@ class SingleClient:
 
     def __init__(self, module: nn.Module, precision: str) -> None:
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self.names, self.predict = list(trainable), in_precision(keep_channels_last(module), precision)
-        self.parameters: list[Tensor] = list(trainable.values())
+        self.names, self.parameters = list(trainable), list[Tensor](trainable.values())
+        self.predict = in_precision(keep_channels_last(module), precision)
+        self._chain = layer_chain(self.predict, module, self.parameters, precision)
 
     def differentiate(self, loss_of: Loss, step: Step) -> StepGradients:
-        loss = loss_of(self.predict, step)
-        gradients = torch.autograd.grad(loss.sum() if loss.dim() else loss, self.parameters, allow_unused=True)
+        chain = self._chain
+        if chain is not None:
+            chain.reset()
+        loss = loss_of(self.predict if chain is None else chain, step)
+        total = loss.sum() if loss.dim() else loss
+        if chain is not None:
+            return StepGradients(self.parameters, chain.gradients(total), loss.detach())
+        gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
         return StepGradients(self.parameters, gradients, loss.detach())
