@@ -167,6 +167,12 @@ def test_a_prediction_without_a_loss_is_forgotten() -> None:
     assert all(g is not None for g in chain.gradients(logits.sum()))
 
 
+def with_weight_hook() -> nn.Module:
+    module = build(inputs=144)
+    module.get_parameter("0.weight").register_hook(lambda gradient: 2 * gradient)
+    return module
+
+
 def with_hook() -> nn.Module:
     module = build(nn.MaxPool2d(2))
     module.get_submodule("1").register_forward_hook(lambda *_: None)
@@ -183,12 +189,13 @@ class Doubled(nn.Sequential):
     [
         nn.Sequential(nn.Flatten(), nn.Linear(128, 5)),
         with_hook(),
+        with_weight_hook(),
         Doubled(build(nn.MaxPool2d(2))),
         build(Doubled(nn.MaxPool2d(2))),
         nn.Sequential(nn.Conv2d(2, 4, 3, padding="same"), nn.Flatten()),
         nn.Sequential(nn.Conv2d(2, 4, 3, padding=1, padding_mode="circular"), nn.Flatten()),
     ],
-    ids=["dense", "hook", "own forward", "own layer", "padding by name", "circular padding"],
+    ids=["dense", "hook", "hook on a weight", "own forward", "own layer", "padding by name", "circular padding"],
 )
 def test_other_networks_are_no_chain(module: nn.Module) -> None:
     assert layer_chain(module, module, list(module.parameters()), "float32") is None
