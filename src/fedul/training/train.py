@@ -183,7 +183,8 @@ def train_parts(
             joint = join_engines([run.context.engine for run, _ in group])
             same = 1 if joint is None else len(group)
             steps = [_train_steps(run, callback, replace(info, joint_runs=same)) for run, info in group]
-            with torch_threads(group[0][0].threads):
+            alone = group[0][0].threads
+            with torch_threads(alone if joint is None else joint.threads(alone)):
                 runs = complete_runs(steps, joint)
         yield from runs
 

@@ -21,7 +21,7 @@ from fedul.core import PREDICT_BATCH, RoundSums, Update
 from fedul.engines.base import Broadcast
 from fedul.engines.simulation.client_batch import ClientBatch
 from fedul.engines.simulation.engine import SimulationEngine
-from fedul.engines.simulation.layout import Layout, choose_layout, keeps_freed_memory
+from fedul.engines.simulation.layout import MIN_THREAD_PARAMETERS, Layout, choose_layout, keeps_freed_memory
 from fedul.engines.simulation.local_steps import ClientJob
 from fedul.engines.simulation.vectorized import VectorizedWorker
 from fedul.engines.simulation.vectorized_forward import trial_copy, vectorized_forward
@@ -61,7 +61,8 @@ class JointEngine:
         self._engines, first = engines, engines[0]
         self._layout = _layout(first, len(engines))
         clients = len(engines) * first.config.participants(len(first.names))
-        if keeps_freed_memory(first.module, min(self._layout.batch_clients, clients)):
+        self._batch_clients = min(self._layout.batch_clients, clients)
+        if keeps_freed_memory(first.module, self._batch_clients):
             keep_freed_memory()
         self._trainable = {name: p.shape for name, p in first.module.named_parameters() if p.requires_grad}
         self._batches: dict[tuple[int, ...], ClientBatch] = {}
@@ -90,6 +91,16 @@ class JointEngine:
                 return None
         joint = cls(engines) if len(engines) > 1 and joint_runs(first) > 1 else None
         return joint if joint is not None and joint._workers else None
+
+    def threads(self, alone: int) -> int:
+        """Return the number of threads of torch for all runs, given that for a run alone.
+
+        Alone, the steps of a small network are too short to share. Those of many clients are not.
+        """
+        if self._engines[0].config.threads or self._layout.workers > 1:
+            return alone
+        parameters = self._batch_clients * sum(shape.numel() for shape in self._trainable.values())
+        return max(alone, min(self._layout.threads, parameters // MIN_THREAD_PARAMETERS))
 
     def train(self, requests: Mapping[int, tuple[Broadcast, Sequence[str]]]) -> dict[int, list[Update]]:
         """Return the updates of the clients of each run, in their order.

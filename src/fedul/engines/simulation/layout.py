@@ -33,6 +33,8 @@ MAX_BATCH_CLIENTS = 256
 """Clients of a batch, at most."""
 MIN_WORKER_PARAMETERS = 400_000
 """Parameters of all clients of a worker, at least; with fewer, threads wait for Python's interpreter lock."""
+MIN_THREAD_PARAMETERS = 200_000
+"""Parameters of all clients of a joint batch for each thread of torch, at least."""
 
 
 @dataclass(frozen=True, eq=False)
