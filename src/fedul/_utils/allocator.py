@@ -1,7 +1,8 @@
-"""The C library's memory allocator, set up for large weights.
+"""The C library's memory allocator, set up for large weights and vectorized clients.
 
 By default glibc returns every freed block above 32 MiB to the system. Each step of a network with a layer of more than
-eight million weights then takes new pages for its gradient and its casts, which takes longer than casting.
+eight million weights then takes new pages for its gradient and its casts, which takes longer than casting. It also
+returns the end of the heap, which every step of vectorized clients then takes anew.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from functools import cache
 
 LARGE_BLOCK = 2**25
 """Bytes up to which glibc keeps freed memory by itself (DEFAULT_MMAP_THRESHOLD_MAX)."""
+TRIMMED_BLOCK = 2**17
+"""Bytes at the end of the heap from which on glibc returns them to the system (DEFAULT_TRIM_THRESHOLD)."""
 KEPT_BYTES = 2**30
 """Freed memory at the end of the heap that is kept, at most."""
 MAPPED_BYTES = 2**28

@@ -29,7 +29,8 @@ BLOCK = 4096
 
 def evaluate_baselines(federation: Federation, *, folds: int, seed: int) -> tuple[Baseline, ...]:
     """Return the accuracies of the naive classifiers, with the folds of the evaluation."""
-    estimate = estimate_accuracy(cross_fit(federation, fit_soft_sets, folds=folds, seed=seed), seed=seed)
+    predictions = cross_fit(federation, fit_soft_sets, folds=folds, seed=seed, describe_rows=False)
+    estimate = estimate_accuracy(predictions, seed=seed)
     if estimate.refusal is None:
         found = estimate.accuracy
         regression = Baseline(SOFT_SETS, found.value, (found.low, found.high))

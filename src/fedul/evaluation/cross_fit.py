@@ -50,6 +50,7 @@ def cross_fit(
     *,
     folds: int = 5,
     seed: int = 0,
+    describe_rows: bool = True,
 ) -> OutOfFoldPredictions:
     """Return predictions for the rows of all clients, each by a model that was trained without the row.
 
@@ -59,9 +60,11 @@ def cross_fit(
     sets share rows with other sets, leaves out a part of the rows of each set instead. Held-out rows are used like all
     others: with a fifth of the rows held out and five folds, a model learns from as many rows as the delivered one. But
     where the priors are declared to be the class shares of the training rows, only these are used: known class counts
-    remove most of the noise.
+    remove most of the noise. Without `describe_rows` there are no features of rows.
     """
-    return cross_fit_parts(federation, lambda parts: map(train, parts), folds=folds, seed=seed)
+    return cross_fit_parts(
+        federation, lambda parts: map(train, parts), folds=folds, seed=seed, describe_rows=describe_rows
+    )
 
 
 def cross_fit_parts(
@@ -70,6 +73,7 @@ def cross_fit_parts(
     *,
     folds: int = 5,
     seed: int = 0,
+    describe_rows: bool = True,
 ) -> OutOfFoldPredictions:
     """Return what `cross_fit` returns, where `train` trains a model on each of several parts of the federation."""
     if not isinstance(folds, int) or not 2 <= folds <= MAX_FOLDS:
@@ -88,7 +92,7 @@ def cross_fit_parts(
             part.predict(classifier, out, standardize)
             # Two models differ by whether they were trained on a set; more show how models differ that were.
             means.append(part.sample_means(classifier, standardize, out if folds > 2 else np.zeros_like(out)))
-    features = _row_features(parts, federation.spec, numpy_generator(seed, "features"))
+    features = _row_features(parts, federation.spec, numpy_generator(seed, "features")) if describe_rows else None
     return OutOfFoldPredictions(
         [
             part.result(features, _variance(np.stack(means)), of_rows)
@@ -96,7 +100,7 @@ def cross_fit_parts(
         ],
         federation.classes,
         federation.test_prior,
-        columns=features.columns,
+        columns=() if features is None else features.columns,
     )
 
 
@@ -172,13 +176,16 @@ class _Part:
         return means
 
     def result(
-        self, features: RowFeatures, model_variance: Matrix | None = None, fold_of: Index | None = None
+        self, features: RowFeatures | None, model_variance: Matrix | None = None, fold_of: Index | None = None
     ) -> ClientPredictions:
         client, sets = self.client, self.rows.sets.numpy()
         folds = np.full(len(client.priors), -1)
         if self.leaves_sets_out and fold_of is not None:
             folds[sets] = fold_of
-        batches = gather_rows([(client.inputs, self.rows.index)], BLOCK)
+        described = np.zeros((len(self.rows), 0))
+        if features is not None:
+            batches = gather_rows([(client.inputs, self.rows.index)], BLOCK)
+            described = np.concatenate([features(batch) for batch in batches])
         return ClientPredictions(
             client.name,
             client.set_names,
@@ -186,7 +193,7 @@ class _Part:
             sets,
             self.ids,
             self.probabilities,
-            np.concatenate([features(batch) for batch in batches]),
+            described,
             client.prior_scope.exact and self.rows is not client.held_out,
             scores=self.scores,
             model_variance=model_variance,

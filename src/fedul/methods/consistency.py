@@ -6,7 +6,7 @@ prediction changes most, found by one step of the power method. It needs no labe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -20,10 +20,24 @@ PROBE = 1e-2
 """Length of the step that finds the adversarial direction. The published 1e-6 is below the rounding of float32."""
 
 
-def draw_direction(inputs: Tensor, generator: torch.Generator) -> Mapping[str, Tensor]:
-    """Return a random direction of length 1 for each row, as the target ``direction``; see `Task.draw_step`."""
-    direction = torch.randn(inputs.shape, generator=generator, dtype=torch.float32)
-    return {"direction": _normalize_rows(direction, 1).to(inputs.device, inputs.dtype)}
+class DrawDirection:
+    """Draws a random direction of length 1 for each row, as the target ``direction``; see `Task.draw_step`."""
+
+    def __call__(self, inputs: Tensor, generator: torch.Generator) -> Mapping[str, Tensor]:
+        direction = torch.randn(inputs.shape, generator=generator, dtype=torch.float32)
+        return {"direction": _normalize_rows(direction, 1).to(inputs.device, inputs.dtype)}
+
+    def of_clients(
+        self, inputs: Tensor, sizes: Sequence[int], generators: Sequence[torch.Generator]
+    ) -> Mapping[str, Tensor]:
+        """Return the same for several clients with inputs (C, n, ...), of which `sizes` rows are not padded."""
+        directions = torch.zeros(inputs.shape)
+        for rows, size, generator in zip(directions.unbind(), sizes, generators, strict=True):
+            rows[:size].normal_(generator=generator)
+        return {"direction": _normalize_rows(directions, 2).to(inputs.device, inputs.dtype)}
+
+
+draw_direction = DrawDirection()
 
 
 def consistency_loss(

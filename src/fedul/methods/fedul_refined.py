@@ -33,7 +33,7 @@ from fedul.core import RoundMetrics, TaskSpec, UnlabeledSets, compute_dtype
 from fedul.errors import InputError
 from fedul.methods.base import ClientState, Method
 from fedul.methods.fedul import FedUL, log_loss, set_task
-from fedul.methods.operations import log_softmax, set_means, set_sizes
+from fedul.methods.operations import log_softmax, set_means, set_sizes, softmax
 from fedul.methods.row_private import row_privacy_refused
 from fedul.methods.task import Predict, Step, Targets, Task, take_rows
 
@@ -217,11 +217,11 @@ def match_priors(logits: Tensor, targets: Targets) -> Tensor:
     exponent = match_strength(targets)  # of Sinkhorn steps towards marginals with a penalty
     log_priors = priors.clamp_min(tiny).log()
     scale = torch.zeros_like(priors)  # logarithm of the factor of each class in each set
-    posterior = logits.softmax(-1)
+    posterior, sizes = softmax(logits).contiguous(), set_sizes(targets, count, logits.dtype)
     for _ in range(SINKHORN_STEPS):
-        means = set_means(_reweigh(posterior, scale, sets), targets, count)
+        means = set_means(_reweigh(posterior, scale, sets), targets, count, sizes)
         scale = torch.where(priors > 0, exponent * (scale + log_priors - means.clamp_min(tiny).log()), scale)
-    return (logits + take_rows(scale, sets)).softmax(-1)
+    return softmax(logits + take_rows(scale, sets)).contiguous()
 
 
 def match_strength(targets: Targets) -> Tensor:
@@ -268,9 +268,11 @@ def reestimate_priors(logits: Tensor, targets: Targets) -> Tensor:
     priors, sets, variance = targets.sets["priors"], targets.rows["set"], targets.sets["prior_variance"]
     if not variance.any():
         return priors
-    shares, ratio, posterior = priors, torch.zeros_like(priors), logits.softmax(-1)
+    shares, ratio, posterior = priors, torch.zeros_like(priors), softmax(logits).contiguous()
+    count = priors.shape[-2]
+    sizes = set_sizes(targets, count, logits.dtype)
     for _ in range(EM_STEPS):
-        means = set_means(_reweigh(posterior, ratio, sets), targets, priors.shape[-2])
+        means = set_means(_reweigh(posterior, ratio, sets), targets, count, sizes)
         shares = (priors + variance * means) / (1 + variance)
         ratio = torch.where(priors > 0, (shares / priors).log(), torch.zeros_like(priors))
     return shares

@@ -51,9 +51,13 @@ def prior_shift(mix: Matrix, test_prior: Matrix) -> Tensor:
         return torch.from_numpy(np.log(mix) - np.log(test_prior))
 
 
-def set_means(rows: Tensor, targets: Targets, count: int) -> Tensor:
-    """Return the means (..., M, K) of rows (..., n, K) over each of `count` sets; zeros for a set without rows."""
-    return set_sums(rows, targets, count) / set_sizes(targets, count, rows.dtype).clamp_min(1)
+def set_means(rows: Tensor, targets: Targets, count: int, sizes: Tensor | None = None) -> Tensor:
+    """Return the means (..., M, K) of rows (..., n, K) over each of `count` sets; zeros for a set without rows.
+
+    `sizes` is the result of `set_sizes`, if it is known.
+    """
+    sizes = set_sizes(targets, count, rows.dtype) if sizes is None else sizes
+    return set_sums(rows, targets, count) / sizes.clamp_min(1)
 
 
 def set_sums(rows: Tensor, targets: Targets, count: int) -> Tensor:

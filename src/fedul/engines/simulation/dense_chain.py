@@ -9,7 +9,7 @@ training, use a graph of torch's own operations, which leave out the gradients o
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -115,9 +115,7 @@ class DensePass:
         """Add the gradients of the weights to the totals, given that of the logits."""
         for i in reversed(range(self._first, len(layer_inputs))):
             layer = self._layers[i]
-            for name, part in layer.weight_gradients(layer_inputs[i], gradient):
-                if name in self._trainable:
-                    totals[name] = totals[name] + part if name in totals else part
+            layer.add_weight_gradients(layer_inputs[i], gradient, totals, self._trainable)
             if i > self._first:
                 gradient = layer.input_gradient(layer_inputs[i], gradient)
 
@@ -139,8 +137,10 @@ class BoundLayer(Protocol):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs, with a graph if gradients are enabled."""
 
-    def weight_gradients(self, inputs: Tensor, gradient: Tensor) -> Sequence[tuple[str, Tensor]]:
-        """Return the gradients of its weights, by name, from that of its outputs."""
+    def add_weight_gradients(
+        self, inputs: Tensor, gradient: Tensor, totals: dict[str, Tensor], wanted: Collection[str]
+    ) -> None:
+        """Add the gradients of its weights, if they are wanted, to the totals, from that of its outputs."""
 
     def input_gradient(self, inputs: Tensor, gradient: Tensor) -> Tensor:
         """Return the gradient of its inputs from that of its outputs."""
@@ -182,11 +182,21 @@ class BoundLinear:
             return torch.bmm(inputs, self._transposed)
         return torch.baddbmm(self._bias, inputs, self._transposed)
 
-    def weight_gradients(self, inputs: Tensor, gradient: Tensor) -> Sequence[tuple[str, Tensor]]:
+    def add_weight_gradients(
+        self, inputs: Tensor, gradient: Tensor, totals: dict[str, Tensor], wanted: Collection[str]
+    ) -> None:
         if inputs.dim() > 3:
             inputs, gradient = inputs.flatten(1, -2), gradient.flatten(1, -2)
-        of_weight = (self._names.weight, torch.bmm(gradient.mT, inputs))
-        return [of_weight] if self._names.bias is None else [of_weight, (self._names.bias, gradient.sum(1))]
+        weight, bias = self._names
+        if weight in wanted:
+            total = totals.get(weight)
+            # Added by the product itself: weights of many clients do not fit into the cache of a core.
+            totals[weight] = (
+                torch.bmm(gradient.mT, inputs) if total is None else torch.baddbmm(total, gradient.mT, inputs)
+            )
+        if bias is not None and bias in wanted:
+            part = gradient.sum(1)
+            totals[bias] = totals[bias] + part if bias in totals else part
 
     def input_gradient(self, inputs: Tensor, gradient: Tensor) -> Tensor:
         if gradient.dim() > 3:
@@ -195,26 +205,29 @@ class BoundLinear:
 
 
 class Elementwise(NamedTuple):
-    """A function of each element, such as an activation."""
+    """A function of each element, such as an activation; in place, if only this layer needs its inputs."""
 
     module: nn.Module
     names: Sequence[str] = ()
+    in_place: bool = False
 
     def bind(self, weights: Mapping[str, Tensor], clients: int) -> BoundLayer:
         return self
 
     def forward(self, inputs: Tensor) -> Tensor:
         if type(self.module) is nn.ReLU:
-            return torch.relu(inputs)
+            return torch.relu_(inputs) if self.in_place else torch.relu(inputs)
         outputs: Tensor = self.module(inputs)
         return outputs
 
-    def weight_gradients(self, inputs: Tensor, gradient: Tensor) -> Sequence[tuple[str, Tensor]]:
-        return ()
+    def add_weight_gradients(
+        self, inputs: Tensor, gradient: Tensor, totals: dict[str, Tensor], wanted: Collection[str]
+    ) -> None:
+        pass
 
     def input_gradient(self, inputs: Tensor, gradient: Tensor) -> Tensor:
         if type(self.module) is nn.ReLU:
-            return torch_private.relu_gradient(gradient, inputs)
+            return torch_private.relu_gradient(gradient, inputs)  # outputs are positive where inputs are
         with torch.enable_grad():
             leaf = inputs.detach().requires_grad_()
             return torch.autograd.grad(self.module(leaf), leaf, gradient)[0]
@@ -231,8 +244,10 @@ class Flatten(NamedTuple):
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs.flatten(2)
 
-    def weight_gradients(self, inputs: Tensor, gradient: Tensor) -> Sequence[tuple[str, Tensor]]:
-        return ()
+    def add_weight_gradients(
+        self, inputs: Tensor, gradient: Tensor, totals: dict[str, Tensor], wanted: Collection[str]
+    ) -> None:
+        pass
 
     def input_gradient(self, inputs: Tensor, gradient: Tensor) -> Tensor:
         return gradient.reshape(inputs.shape)
@@ -241,7 +256,16 @@ class Flatten(NamedTuple):
 def dense_chain(module: nn.Module) -> DenseChain | None:
     """Return a network as a chain of dense layers; None if it is none."""
     layers = _layers(module, {id(parameter): name for name, parameter in module.named_parameters()})
-    return None if layers is None else DenseChain(layers)
+    if layers is None:
+        return None
+    # The products of a linear layer are made for the next one. Blocks in the cache are used again then.
+    pairs = zip(layers, [None, *layers], strict=False)
+    return DenseChain([_in_place(layer) if isinstance(before, Linear) else layer for layer, before in pairs])
+
+
+def _in_place(layer: Layer) -> Layer:
+    is_relu = isinstance(layer, Elementwise) and type(layer.module) is nn.ReLU
+    return Elementwise(layer.module, layer.names, True) if isinstance(layer, Elementwise) and is_relu else layer
 
 
 def _layers(module: nn.Module, names: Mapping[int, str]) -> list[Layer] | None:

@@ -98,7 +98,7 @@ class SimulationEngine:
         self.accountant = self._make_accountant(ledger or Ledger()) if config.protects_rows else None
         self._task(federation.columns.names[0])  # a method refuses unsuitable data before the first round
         use_channels_last(module, federation.input_shape)
-        if keeps_freed_memory(module):
+        if keeps_freed_memory(module, min(self.layout.batch_clients, config.participants(len(self.names)))):
             keep_freed_memory()
         batches: dict[tuple[int, ...], ClientBatch] = {}
         self._workers: list[LoopWorker | VectorizedWorker] = []

@@ -16,11 +16,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from fedul._utils.allocator import keep_freed_memory
 from fedul.core import PREDICT_BATCH, RoundSums, Update
 from fedul.engines.base import Broadcast
 from fedul.engines.simulation.client_batch import ClientBatch
 from fedul.engines.simulation.engine import SimulationEngine
-from fedul.engines.simulation.layout import Layout, choose_layout
+from fedul.engines.simulation.layout import Layout, choose_layout, keeps_freed_memory
 from fedul.engines.simulation.local_steps import ClientJob
 from fedul.engines.simulation.vectorized import VectorizedWorker
 from fedul.engines.simulation.vectorized_forward import trial_copy, vectorized_forward
@@ -60,6 +61,9 @@ class JointEngine:
         self._engines, first = engines, engines[0]
         self._layout = _layout(first, len(engines))
         self._thread_choice = self._layout.thread_choice()
+        clients = len(engines) * first.config.participants(len(first.names))
+        if keeps_freed_memory(first.module, min(self._layout.batch_clients, clients)):
+            keep_freed_memory()
         self._trainable = {name: p.shape for name, p in first.module.named_parameters() if p.requires_grad}
         self._batches: dict[tuple[int, ...], ClientBatch] = {}
         self._active: set[int] = set()

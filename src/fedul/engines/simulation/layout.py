@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from fedul._utils.allocator import LARGE_BLOCK
+from fedul._utils.allocator import LARGE_BLOCK, TRIMMED_BLOCK
 from fedul._utils.hardware import available_cores
 from fedul._utils.randomness import keep_layer_random_states, layer_random_states
 from fedul.config import TrainConfig
@@ -155,9 +155,14 @@ def can_be_copied(module: nn.Module, shape: tuple[int, ...]) -> bool:
         return all(map(torch.equal, layer_random_states(first.device), before))
 
 
-def keeps_freed_memory(module: nn.Module) -> bool:
-    """Return whether training is faster if freed memory is kept: on a CPU, with a layer above `LARGE_BLOCK` bytes."""
-    return any(p.device.type == "cpu" and p.nbytes > LARGE_BLOCK for p in module.parameters())
+def keeps_freed_memory(module: nn.Module, clients: int = 1) -> bool:
+    """Return whether training is faster if freed memory is kept.
+
+    It is on a CPU, with a layer above `LARGE_BLOCK` bytes, or with a layer of all clients of a batch above
+    `TRIMMED_BLOCK` bytes: every step of vectorized clients takes and frees dozens of such blocks.
+    """
+    largest = max((p.nbytes for p in module.parameters() if p.device.type == "cpu"), default=0)
+    return largest > LARGE_BLOCK or (clients > 1 and clients * largest > TRIMMED_BLOCK)
 
 
 def use_channels_last(module: nn.Module, shape: tuple[int, ...]) -> None:
