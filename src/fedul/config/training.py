@@ -113,7 +113,9 @@ class TrainConfig(PrivacyOptions):
         "has it and the network is large enough to gain; float16 is for GPUs.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
-    threads: int = option(0, "Threads for computation (0 = automatic: all cores for large networks only).", low=0, high=1024)
+    threads: int = option(
+        0, "Threads for computation (0 = automatic: all cores for large networks only).", low=0, high=1024
+    )
     engine_mode: str = option(
         "auto",
         "How clients train: in a loop, vectorized into one computation, or whichever is faster.",
