@@ -35,7 +35,7 @@ MAX_BATCH_CLIENTS = 256
 """Clients of a batch, at most."""
 MIN_WORKER_PARAMETERS = 400_000
 """Parameters of all clients of a worker, at least; with fewer, threads wait for Python's interpreter lock."""
-MIN_SHARED_WEIGHTS = 100_000
+MIN_SHARED_WEIGHTS = 200_000
 """Parameters of all clients of a batch from which on several threads may be faster than one."""
 SHARED_THREADS = (1, 2, 4, 8)
 """Numbers of threads to try for a batch of clients, see `thread_choice.py`."""
