@@ -103,6 +103,16 @@ def test_resuming_a_finished_run_changes_nothing_of_it(tmp_path: Path) -> None:
     assert {name: (tmp_path / "run" / name).read_bytes() for name in before} == before
 
 
+def test_a_finished_run_that_is_resumed_keeps_the_record_of_how_it_was_trained(tmp_path: Path) -> None:
+    train(STUDY, rounds=2, out=tmp_path / "run")
+    config = tmp_path / "run" / "config.json"
+    before = config.read_bytes()
+    train(STUDY, rounds=2, threads=1, engine_mode="loop", out=tmp_path / "run", resume=True)
+    assert config.read_bytes() == before
+    train(STUDY, rounds=3, threads=1, out=tmp_path / "run", resume=True)
+    assert json.loads(config.read_text())["training"]["threads"] == 1
+
+
 def test_seeds_make_runs_that_repeat_and_differ() -> None:
     first, same, other = (train(seed=seed).weights_sha256 for seed in (0, 0, 1))
     assert first == same != other

@@ -166,7 +166,10 @@ class ClientTable(Sequence[UnlabeledSets]):
             raise InputError(f"held_out is a share in 0..1 (below 1), got {held_out:g}.")
         names, place, set_starts = _group_sets(np.asarray(clients))
         x, matrix = as_input_tensor(inputs, names[0]), _validated(priors, names, place, set_starts)
-        numbers = np.asarray(sets)
+        try:
+            numbers = np.asarray(sets)
+        except ValueError:  # lists of different lengths
+            numbers = np.empty(0)
         if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer) or len(numbers) != len(x):
             raise InputError(f"sets must be whole numbers from 0, one for each of {counted(len(x), 'row')}.")
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(matrix)):
@@ -176,10 +179,10 @@ class ClientTable(Sequence[UnlabeledSets]):
         sizes = np.bincount(at, minlength=len(matrix))
         if not sizes.all():
             empty = int(sizes.argmin())
-            c = int(client_of[empty])
+            number = int(np.flatnonzero(place == empty)[0])
             raise InputError(
-                f"client '{names[c]}': set '{empty - set_starts[c] + 1}' has no rows to train on; drop it or give it "
-                "rows."
+                f"client '{names[client_of[empty]]}': set {number} (numbers start from 0) has no rows to train on; "
+                "drop it or give it rows."
             )
         if (bad := first_nonfinite_row(x)) is not None:
             raise InputError(
@@ -204,6 +207,10 @@ def _group_sets(clients: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> t
     """Return client names, the place of every set if sets are ordered by client, and each client's first place."""
     if clients.ndim != 1 or not len(clients):
         raise InputError("clients is a list with the client of every set, one for each row of the class priors.")
+    if clients.dtype.kind in "fO":  # others have no missing values
+        missing = next((i for i, name in enumerate(clients.tolist()) if name is None or name != name), None)
+        if missing is not None:
+            raise InputError(f"clients: set {missing} (numbers start from 0) has no client; give every set its client.")
     values, owner = np.unique(clients, return_inverse=True)
     names = [str(value) for value in values.tolist()]
     if not all(names):

@@ -36,6 +36,10 @@ def as_input_tensor(inputs: ArrayLike | Tensor, name: str) -> Tensor:
         x = torch.empty(0)
     if x.ndim < 2 or x.is_complex():
         raise InputError(f"client '{name}': its rows are not a table of numbers; give an array (rows, ...).")
+    if not x.shape[1:].numel():
+        raise InputError(
+            f"client '{name}': its rows have no values (shape {tuple(x.shape)}); give at least one column."
+        )
     return x
 
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -156,6 +157,10 @@ class RunFolder:
             )
         if state is not None:  # a kill may have come between the checkpoint and the metrics
             self._write_metrics(state)
+        stored = self.stored_config()
+        if stored is not None and state is not None and state.round == record.training.rounds:
+            # No round is trained, so those that there are keep what they were trained with.
+            record = replace(record, training=replace(stored.training, rounds=record.training.rounds))
         record.write(self.path / run_files.CONFIG)  # with what a resumed run may change, such as the rounds
         return state
 

@@ -58,6 +58,14 @@ def test_the_result_does_not_depend_on_the_threads_that_share_a_batch(monkeypatc
     assert_same_result(many.run(engine, store), alone, 1e-12)
 
 
+def test_a_small_network_in_16_bits_is_said_to_train_one_client_after_another() -> None:
+    case = replace(STATEFUL, study=random_study(3, clients=3, dtype=torch.float32), model=lambda: nn.Linear(3, 3))
+    engine = case.engine(precision="bfloat16")
+    assert not engine.layout.vectorized
+    assert "clients of this small network train one after another in it" in engine.warnings[0]
+    assert case.engine(precision="auto").warnings == []
+
+
 def test_threads_that_the_user_gives_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedul.engines.simulation.layout.MIN_SHARED_WEIGHTS", 0)
     assert STATEFUL.engine(engine_mode="vectorized", threads=2).layout.thread_options == ()

@@ -248,9 +248,9 @@ def _draw_step_targets(
     sizes: Sequence[int],
 ) -> dict[str, Tensor]:
     """Return random targets (A, W, ...) for inputs (A, W, ...), of which `sizes` rows of each client are not padded."""
-    together = getattr(draw[0], "of_clients", None)
-    if together is not None and all(each is draw[0] for each in draw):
-        found: Mapping[str, Tensor] = together(inputs, sizes, [next(one) for one in generators[: len(sizes)]])
+    draw_all = getattr(draw[0], "of_clients", None)
+    if draw_all is not None and all(each is draw[0] for each in draw):
+        found: Mapping[str, Tensor] = draw_all(inputs, sizes, [next(one) for one in generators[: len(sizes)]])
         return dict(found)
     drawn = [draw[c](inputs[c, :size], next(generators[c])) for c, size in enumerate(sizes)]
     return {name: pad_sequence([one[name] for one in drawn], batch_first=True) for name in drawn[0]}

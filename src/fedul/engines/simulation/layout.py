@@ -96,8 +96,14 @@ def choose_layout(
     """
     clients = runs * config.participants(len(federation.clients))
     size = sum(p.numel() for p in module.parameters())
-    vectorized = precision == "float32" and _can_vectorize(federation, method, module, config, size, clients)
+    could_be = _can_vectorize(federation, method, module, config, size, clients)
+    vectorized = precision == "float32" and could_be
     warnings = []
+    if could_be and not vectorized and config.engine_mode == "auto":
+        warnings.append(
+            f"precision {precision}: clients of this small network train one after another in it; in float32 many "
+            "train at once, which is several times faster."
+        )
     if config.engine_mode == "vectorized" and not vectorized:
         cause = "private rows" if config.protects_rows else "this method or model"
         cause = cause if precision == "float32" else precision

@@ -106,7 +106,7 @@ def run_local_steps(
     losses: list[Tensor] = []
     counts: list[Tensor | int] = []
     changed = bool(total or config.l1 or config.l2 or correction)
-    plain = optimizer if isinstance(optimizer, SGD) and not changed else None
+    uncorrected = optimizer if isinstance(optimizer, SGD) and not changed else None
     loss_of: Loss = partial(checked_loss, method, network.leading)
     for step in steps:
         if stopped():
@@ -115,8 +115,8 @@ def run_local_steps(
         if step.inputs.shape[network.leading]:  # a private step may be empty
             loss_of = method.loss  # what holds for the first step holds for the others
         with torch.no_grad():
-            if plain is not None:
-                plain.step_with_products(parameters, raw)
+            if uncorrected is not None:
+                uncorrected.step_with_products(parameters, raw)
             else:
                 gradients: Tensors = match_layout(raw, parameters)
                 if config.l1:
