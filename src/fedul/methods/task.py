@@ -276,11 +276,14 @@ def gather_groups(sizes: Sequence[int], values: int, limit: int = GATHER_VALUES)
 
 
 def take_rows(values: Tensor, positions: Tensor) -> Tensor:
-    """Return the rows of `values` (..., n, ?) at `positions` (..., b), separately for each client: (..., b, ?)."""
+    """Return the rows of `values` (n, ?) at `positions` (b,): (b, ?).
+
+    With vectorized clients, values are (C, n, ?) and positions (..., A, b) of the first A clients: (..., A, b, ?).
+    """
     if positions.dim() == 1:
         return values[positions]
     # Rows of all clients in one dimension: torch reads them three times as fast as with two indices.
-    starts = torch.arange(len(positions), device=positions.device)[:, None] * values.shape[1]
+    starts = torch.arange(positions.shape[-2], device=positions.device)[:, None] * values.shape[1]
     taken = values.flatten(0, 1).index_select(0, (positions + starts).reshape(-1))
     return taken.view(*positions.shape, *values.shape[2:])
 

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fedul.core import PREDICT_BATCH, compute_dtype
 from fedul.methods import augment as augmentation
-from fedul.methods.task import AUGMENTATION, DrawStepTargets, Plan, Step, Targets, Task, gather_groups
+from fedul.methods.task import AUGMENTATION, DrawStepTargets, Plan, Step, Targets, Task, gather_groups, take_rows
 
 CACHE_VALUES = 2**18
 """Input values that are gathered in one operation: 1 MB, as large as the second cache of a core. More are slower."""
@@ -89,7 +89,7 @@ class ClientBatch:
 
     def inputs(self, positions: Tensor) -> Tensor:
         """Return scaled inputs (P, A, W, ...) of the rows of the first A clients at positions (P, A, W)."""
-        return self._read(_take(self._index, positions))
+        return self._read(take_rows(self._index, positions))
 
     def _read(self, rows: Tensor) -> Tensor:
         """Return scaled inputs (P, A, W, ...) of the rows (P, A, W) of the clients' inputs."""
@@ -167,9 +167,9 @@ class ClientBatch:
         # Targets are gathered for many steps at once, and inputs for those that fit into the cache of a core.
         for widths in gather_groups(schedule.widths, len(self) * max(1, target_values)):
             at = schedule.positions(first, first + len(widths))  # (P, A, W)
-            rows = _take(plan.order, at)
+            rows = take_rows(plan.order, at)
             row_targets = self._gather_targets(rows, at, targets, plan.drawn)
-            sources = _take(self._index, rows)
+            sources = take_rows(self._index, rows)
             start = 0
             for some in gather_groups(widths, input_values, CACHE_VALUES):
                 part = slice(start, start + len(some))
@@ -203,9 +203,9 @@ class ClientBatch:
         self, rows: Tensor, at: Tensor, targets: Targets, drawn: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         """Return the targets (P, A, W, ...) of rows (P, A, W), at these places in the plans."""
-        row_targets = {name: _take(values, rows) for name, values in targets.rows.items()}
-        row_targets |= {name: _take(values, row_targets["set"]) for name, values in targets.sets.items()}
-        return row_targets | {name: _take(values, at) for name, values in drawn.items()}
+        row_targets = {name: take_rows(values, rows) for name, values in targets.rows.items()}
+        row_targets |= {name: take_rows(values, row_targets["set"]) for name, values in targets.sets.items()}
+        return row_targets | {name: take_rows(values, at) for name, values in drawn.items()}
 
 
 class Schedule:
@@ -271,10 +271,3 @@ def _join(epochs: Sequence[Tensor]) -> Tensor:
 def _first(values: Tensor, clients: int, rows: int) -> Tensor:
     """Return the part (clients, rows, ...) of values (A, W, ...): a view, or the values if they are the whole."""
     return values if values.shape[:2] == (clients, rows) else values[:clients, :rows]
-
-
-def _take(values: Tensor, positions: Tensor) -> Tensor:
-    """Return values (C, R, ?) at positions (P, A, W), separately for each client: (P, A, W, ?)."""
-    clients = torch.arange(positions.shape[1], device=positions.device).unsqueeze(-1) * values.shape[1]
-    taken = values.flatten(0, 1).index_select(0, (positions + clients).reshape(-1))
-    return taken.view(*positions.shape, *values.shape[2:])

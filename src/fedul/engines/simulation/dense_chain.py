@@ -264,8 +264,10 @@ def dense_chain(module: nn.Module) -> DenseChain | None:
 
 
 def _in_place(layer: Layer) -> Layer:
-    is_relu = isinstance(layer, Elementwise) and type(layer.module) is nn.ReLU
-    return Elementwise(layer.module, layer.names, True) if isinstance(layer, Elementwise) and is_relu else layer
+    """Return a ReLU that overwrites its inputs; another layer as it is."""
+    if isinstance(layer, Elementwise) and type(layer.module) is nn.ReLU:
+        return layer._replace(in_place=True)
+    return layer
 
 
 def _layers(module: nn.Module, names: Mapping[int, str]) -> list[Layer] | None:
